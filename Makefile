@@ -1,0 +1,37 @@
+# `make demo` and `make test` set everything up by themselves; a second call reinstalls nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all check clean help
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo      run DoCoM and the baselines on the synthetic problem (a table and a figure)"
+	@echo "make test      lint, types, layers and the test suite"
+	@echo "make test-all  the same, with the long tests"
+	@echo "make check     ruff, mypy --strict, import-linter"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/docom demo
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: check
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: check
+	$(BIN)/pytest -n 2
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,110 @@
+"""Decentralised optimisation with compressed communication.
+
+n agents, each with its own data and loss f_i, sit on a graph and minimise the average of the f_i by talking to neighbours
+only, in compressed messages. ``docom.simulate`` runs them in one process::
+
+    run = docom.simulate(problem, docom.DoCoM(lr=0.05, gamma=0.3, beta=0.1), topology="ring", compressor="topk:0.1")
+
+Names are loaded when they are first used, so that ``import docom`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module that holds it; a module of that name itself is written as None.
+_WHERE: dict[str, str | None] = {
+    **dict.fromkeys(
+        [
+            "DoCoM", "DSGD", "GNSD", "DeTAG", "GTHSGD", "ChocoSGD", "BEER", "CEDAS", "CDProxSGT", "L1", "MoTEF", "LEAD",
+            "D2", "EXTRA", "QGDSGDm", "MomentumTracking", "AllReduceSGD", "AllReduceSTORM", "Algorithm", "Facts", "State",
+            "ALGORITHMS", "register",
+        ],
+        "docom.algorithms",
+    ),
+    **dict.fromkeys(
+        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "EdgeLowRank", "Identity", "Compressor", "COMPRESSORS"],
+        "docom.compressors",
+    ),
+    "combine": "docom.numerics",
+    "simulate": "docom.simulate",
+    "Run": "docom.records",
+    "Network": "docom.weights",
+    "network": "docom.weights",
+    **dict.fromkeys(
+        ["algorithms", "channels", "compressors", "data", "graphs", "problems", "schedules", "theory", "weights", "wire"]
+    ),
+}  # fmt: skip
+
+__all__ = [*sorted(_WHERE), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"docom has no {name!r}")
+    where = _WHERE[name]
+    found = import_module(f"docom.{name}") if where is None else getattr(import_module(where), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if TYPE_CHECKING:
+    from docom import (
+        algorithms,
+        channels,
+        compressors,
+        data,
+        graphs,
+        problems,
+        schedules,
+        theory,
+        weights,
+        wire,
+    )
+    from docom.algorithms import (
+        ALGORITHMS,
+        BEER,
+        CEDAS,
+        D2,
+        DSGD,
+        EXTRA,
+        GNSD,
+        GTHSGD,
+        L1,
+        LEAD,
+        Algorithm,
+        AllReduceSGD,
+        AllReduceSTORM,
+        CDProxSGT,
+        ChocoSGD,
+        DeTAG,
+        DoCoM,
+        Facts,
+        MomentumTracking,
+        MoTEF,
+        QGDSGDm,
+        State,
+        register,
+    )
+    from docom.compressors import (
+        COMPRESSORS,
+        Compressor,
+        EdgeLowRank,
+        Identity,
+        LowRank,
+        Quantizer,
+        RandK,
+        Sign,
+        TopK,
+    )
+    from docom.numerics import combine
+    from docom.records import Run
+    from docom.simulate import simulate
+    from docom.weights import Network, network

@@ -1,0 +1,64 @@
+"""CEDAS: compressed exact diffusion with adaptive step sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class CEDAS(Algorithm):
+    """LEAD with a dual that is not divided by the step, so that decreasing steps work.
+
+    Huang and Pu, "CEDAS: a compressed decentralized stochastic gradient method with improved convergence", 2023::
+
+        y = theta - eta grad - dual
+        q = Q(y - hat);  y_hat = hat + q;  hat += alpha q          (and the same for the neighbours' sums)
+        dual += gamma / 2 (I - W) y_hat;   theta <- theta - eta grad - dual
+
+    lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies (small for biased compressors).
+    first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
+    Memory 4 d and the gradient, one compressed message and b gradients a step. mean(dual) = 0.
+
+    Differs from the paper: biased compressors are admitted with a small alpha, not wrapped.
+
+    >>> CEDAS(lr=0.01, gamma=0.2, alpha=0.05).first_local_step
+    True
+    """
+
+    lr: Step
+    gamma: Step | str = "auto"
+    alpha: Step = 0.05
+    first_local_step: bool = True
+
+    name: ClassVar[str] = "cedas"
+    channels: ClassVar[dict[str, str]] = {"model": "compressed"}
+    gamma_share: ClassVar[float] = 0.5
+    facts: ClassVar[Facts] = Facts("Huang and Pu 2023", "1 compressed", "b", 5, True)
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """Dual at zero, copies at the common model."""
+        links["model"].start(x0)
+        return State(x=x0.clone(), dual=0 * x0, g=grad0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """The primal step, its message, and the dual step; the new model equals y + (gamma / 2) gap."""
+        x, dual = state.x, state.dual
+        if self.first_local_step and hyper.t == 0:
+            combine(x, (1, x), (-hyper.lr, state.g))
+        else:
+            combine(x, (1, x), (-hyper.lr, state.g), (-1, dual))  # y
+            gap = links["model"].push(x, damping=hyper.alpha)
+            combine(dual, (1, dual), (-hyper.gamma / 2, gap))
+            combine(x, (1, x), (hyper.gamma / 2, gap))
+        state.points = (x,)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """Keep the gradient for the next step."""
+        state.g.copy_(grads[0])

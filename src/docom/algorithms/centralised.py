@@ -1,0 +1,100 @@
+"""Centralised references: what all-reduce reaches at the same number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class AllReduceSGD(Algorithm):
+    """Parallel minibatch SGD with heavy ball, as DDP does it.
+
+    ::
+
+        m <- mu m + mean_i grad_i(theta);   theta <- theta - eta m
+
+    lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient; a ring all-reduce sends 2 (n - 1) / n vectors an agent
+    and step. b gradients a step.
+
+    Differs from the paper: not part of it; the yardstick.
+
+    >>> AllReduceSGD(lr=0.1, momentum=0.9).name
+    'allreduce-sgd'
+    """
+
+    lr: Step
+    momentum: Step = 0.0
+
+    name: ClassVar[str] = "allreduce-sgd"
+    channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
+    facts: ClassVar[Facts] = Facts("reference", "all-reduce", "b", 3, True)
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """Momentum at zero."""
+        return State(x=x0.clone(), m=0 * x0, g=grad0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """The same step at every agent."""
+        combine(state.m, (hyper.momentum, state.m), (1, links["gradient"].mean(state.g)))
+        combine(state.x, (1, state.x), (-hyper.lr, state.m))
+        state.points = (state.x,)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """Keep the gradient for the next step."""
+        state.g.copy_(grads[0])
+
+
+@dataclass(frozen=True)
+class AllReduceSTORM(Algorithm):
+    """STORM with the batches of all agents: the ceiling of what DoCoM can reach.
+
+    Cutkosky and Orabona, "Momentum-based variance reduction in non-convex SGD", NeurIPS 2019::
+
+        theta <- theta - eta mean_i v_i;   v <- grad(theta) + (1 - beta)(v - grad(theta_old))    both on one batch
+
+    lr: eta. beta: weight of the fresh gradient. Memory 3 d, one all-reduce and 2 b gradients a step. With one agent it is
+    DoCoM.
+
+    Differs from the paper: constant eta and beta instead of adaptive ones.
+
+    >>> AllReduceSTORM(lr=0.1, beta=0.1).points_per_step
+    2
+    """
+
+    lr: Step
+    beta: Step = 0.1
+
+    name: ClassVar[str] = "allreduce-storm"
+    channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
+    full_start: ClassVar[bool] = True
+    facts: ClassVar[Facts] = Facts("reference", "all-reduce", "2b", 3, True)
+
+    @property
+    def points_per_step(self) -> int:
+        """Two, but for beta = 1."""
+        return 1 if self.steps()["beta"](0) == 1 else 2
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """v from the first batch."""
+        return State(x=x0.clone(), v=grad0.clone(), x_old=x0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """The same step at every agent."""
+        state.x_old.copy_(state.x)
+        combine(state.x, (1, state.x), (-hyper.lr, links["gradient"].mean(state.v)))
+        state.points = (state.x,) if self.points_per_step == 1 else (state.x, state.x_old)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """The gradient estimate."""
+        if len(grads) == 1:
+            state.v.copy_(grads[0])
+        else:
+            keep = 1 - hyper.beta
+            combine(state.v, (1, grads[0]), (keep, state.v), (-keep, grads[1]))

@@ -1,0 +1,68 @@
+"""D2, also known as exact diffusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class D2(Algorithm):
+    """DSGD with a correction that removes the bias of heterogeneous data, at one message a step.
+
+    Tang et al., "D2: decentralized training over decentralized data", ICML 2018; Yuan et al. 2019 (exact diffusion)::
+
+        psi = theta - eta grad(theta);   theta <- M (psi + theta - psi_old);   psi_old = psi        (psi_old = theta at first)
+
+    lr: eta. mixing: "lazy" for M = (I + W) / 2 (exact diffusion: any network), or "w" for M = W (D2 as published; needs
+    lambda_min(W) > -1/3).
+    Memory 2 d and the gradient, one uncompressed message and b gradients a step.
+
+    Differs from the paper: the default M, because W itself is unstable on the even ring with weights 1/3; and the
+    correction form, because ``2 theta - theta_old`` lets rounding grow with t.
+
+    >>> D2(lr=0.1).mixing
+    'lazy'
+    """
+
+    lr: Step
+    mixing: str = "lazy"
+
+    name: ClassVar[str] = "d2"
+    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    facts: ClassVar[Facts] = Facts("Tang et al. 2018", "1", "b", 3, True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mixing not in ("lazy", "w"):
+            raise ValueError(f'd2: mixing is "lazy" or "w", got {self.mixing!r}')
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """With psi_old = theta the first step is M (theta - eta grad)."""
+        if self.mixing == "w" and links.network.lambda_min <= -1 / 3 + 1e-9:
+            raise ValueError(
+                f'd2 with mixing="w" needs lambda_min(W) > -1/3, got {links.network.lambda_min:.4f}; '
+                'use mixing="lazy" or weights="lazy"'
+            )
+        return State(x=x0.clone(), psi=x0.clone(), g=grad0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """psi holds what is mixed until the mixing is done, so that no third row is needed."""
+        x, psi, g = state.x, state.psi, state.g
+        combine(psi, (2, x), (-hyper.lr, g), (-1, psi))  # psi_new + theta - psi_old
+        mixed = links["model"].mix(psi)
+        if self.mixing == "lazy":
+            combine(mixed, (0.5, mixed), (0.5, psi))
+        combine(psi, (1, x), (-hyper.lr, g))
+        x.copy_(mixed)
+        state.points = (x,)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """Keep the gradient for the next step."""
+        state.g.copy_(grads[0])

@@ -1,0 +1,117 @@
+"""DoCoM: doubly compressed momentum-assisted stochastic gradient tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class DoCoM(Algorithm):
+    """Gradient tracking with two compressed messages a step and variance-reduced gradients.
+
+    Yau and Wai, "DoCoM: Compressed Decentralized Optimization with Near-Optimal Sample Complexity", TMLR 2023,
+    Algorithm 1::
+
+        theta  <- theta - eta g + gamma (W - I) theta_hat      theta_hat += Q(theta - eta g - theta_hat)   before that
+        v_new   = beta grad(theta) + (1 - beta)(v + grad(theta) - grad(theta_old))        both on one batch
+        g      <- g + v_new - v + gamma (W - I) g_hat          g_hat += Q(g + v_new - v - g_hat)           before that
+
+    =========  =================  ==========================================================================
+    symbol     argument           meaning
+    =========  =================  ==========================================================================
+    eta        lr                 step size
+    gamma      gamma, gamma_g     consensus step of the model, and of the tracker (None: the same); "auto" measures it
+    beta       beta               weight of the fresh gradient; 1 needs one gradient a step instead of two
+    Q          compressor         given to the run; ``compressor_g`` for the tracker's message (None: the same)
+    b_0        b0                 first batch, all local data by default
+    =========  =================  ==========================================================================
+
+    Memory 8 d an agent (7 d with beta = 1), two messages and 2 b gradients (b with beta = 1) a step.
+
+    order: "alg1" uses this round's copies in the gossip, as printed; "stale" those of the round before, then refreshes
+        them, as the authors' multi-process code does (that is MoTEF-VR with copies that start at the model).
+    heavy_ball: the step follows ``m = heavy_ball m + g``; the authors' code has 0.9, the paper none. Costs d more.
+
+    Differs from the paper: nothing with the defaults (V_prev is not kept: the increment goes to g before v moves).
+
+    >>> import torch, docom
+    >>> A = torch.eye(2, dtype=torch.float64).expand(4, 2, 2) * torch.arange(1, 5).reshape(4, 1, 1)
+    >>> problem = docom.problems.LeastSquares(A, torch.ones(4, 2))
+    >>> run = docom.simulate(problem, DoCoM(lr=0.1, gamma=0.5, beta=0.1), compressor="topk:0.5", steps=300)
+    >>> round(run.records[-1]["grad_norm_worst"], 6)
+    0.0
+    """
+
+    lr: Step
+    gamma: Step | str = "auto"
+    beta: Step = 0.1
+    gamma_g: Step | str | None = None
+    compressor_g: Any = None
+    order: str = "alg1"
+    heavy_ball: Step = 0.0
+
+    name: ClassVar[str] = "docom"
+    channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
+    full_start: ClassVar[bool] = True
+    facts: ClassVar[Facts] = Facts("Yau and Wai 2023", "2 compressed", "2b (b if beta = 1)", 8, True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in ("alg1", "stale"):
+            raise ValueError(f'docom: order is "alg1" (the paper) or "stale" (the authors\' code), got {self.order!r}')
+
+    @property
+    def points_per_step(self) -> int:
+        """Two, but for beta = 1, where the old gradient drops out."""
+        return 1 if self.steps()["beta"](0) == 1 else 2
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """Alg. 1 l. 2-3: a common model, v and g from the first batch, copies at the model and at zero."""
+        links["model"].start(x0)
+        links["tracker"].start(0 * x0)
+        rows = {"x": x0.clone(), "v": grad0.clone(), "g": grad0.clone()}
+        if self.points_per_step == 2:
+            rows["x_old"] = x0.clone()
+        if self.steps()["heavy_ball"].value > 0:
+            rows["m"] = 0 * x0
+        return State(**rows)
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """Alg. 1 l. 5-9."""
+        x, model, direction = state.x, links["model"], state.g
+        if "m" in state.rows():
+            direction = combine(state.m, (hyper.heavy_ball, state.m), (1, state.g))
+        if self.points_per_step == 2:
+            state.x_old.copy_(x)
+        if self.order == "alg1":
+            combine(x, (1, x), (-hyper.lr, direction))  # l. 5: theta^{t+1/2}
+            combine(x, (1, x), (hyper.gamma, model.push(x)))  # l. 7, 9, eq. docom_a and docom_b
+        else:
+            combine(x, (1, x), (-hyper.lr, direction), (hyper.gamma, model.gap))
+            model.push(x)
+        state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """Alg. 1 l. 11-16."""
+        v, g, tracker, beta = state.v, state.g, links["tracker"], hyper.beta
+        stale = () if self.order == "alg1" else ((self._gamma_g(hyper), tracker.gap),)
+        fresh, old = grads[0], grads[-1]
+        if len(grads) == 1:  # beta = 1: v is the gradient itself
+            combine(g, (1, g), (1, fresh), (-1, v), *stale)
+            v.copy_(fresh)
+        else:  # l. 12: g + v_new - v before v is overwritten, then l. 11, eq. docom_c
+            combine(g, (1, g), (1, fresh), (-(1 - beta), old), (-beta, v), *stale)
+            combine(v, (1, fresh), (1 - beta, v), (-(1 - beta), old))
+        gap = tracker.push(g)  # l. 14, eq. docom_e
+        if self.order == "alg1":
+            combine(g, (1, g), (self._gamma_g(hyper), gap))  # l. 16, eq. docom_d
+
+    def _gamma_g(self, hyper: Hyper) -> float:
+        return float(hyper.gamma if self.gamma_g is None else hyper.gamma_g)

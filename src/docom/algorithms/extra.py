@@ -1,0 +1,55 @@
+"""EXTRA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class EXTRA(Algorithm):
+    """An exact first-order method from the difference of two DSGD steps.
+
+    Shi et al., "EXTRA: an exact first-order algorithm for decentralized consensus optimization", SIAM J. Optim. 2015::
+
+        theta_1     = W theta_0 - eta grad(theta_0)
+        theta_{k+2} = (I + W) theta_{k+1} - (I + W)/2 theta_k - eta (grad(theta_{k+1}) - grad(theta_k))
+
+    lr: eta. Memory 2 d and the gradient, one uncompressed message and b gradients a step.
+
+    Differs from the paper: written with ``c_k = (I + W)/2 theta_k - eta grad(theta_k)`` kept from the step before, which
+    is the same sum and saves two rows.
+
+    >>> EXTRA(lr=0.1).name
+    'extra'
+    """
+
+    lr: Step
+
+    name: ClassVar[str] = "extra"
+    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    facts: ClassVar[Facts] = Facts("Shi et al. 2015", "1", "b", 3, True)
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """c = theta_0 makes the first step W theta_0 - eta grad(theta_0)."""
+        return State(x=x0.clone(), c=x0.clone(), g=grad0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """theta + W theta - eta grad - c, and the next c."""
+        x, c, g = state.x, state.c, state.g
+        mixed = links["model"].mix(x)
+        combine(c, (1, x), (1, mixed), (-hyper.lr, g), (-1, c))  # theta_new, in c's place
+        combine(mixed, (0.5, x), (0.5, mixed), (-hyper.lr, g))  # the next c, in the mixed rows' place
+        x.copy_(c)
+        c.copy_(mixed)
+        state.points = (x,)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """Keep the gradient for the next step."""
+        state.g.copy_(grads[0])

@@ -1,0 +1,67 @@
+"""GNSD: gradient tracking with stochastic gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class GNSD(Algorithm):
+    """Track the average gradient and step along the tracker.
+
+    Lu et al., "GNSD: a gradient-tracking based nonconvex stochastic algorithm", DSW 2019::
+
+        awc:  theta <- W theta - eta g        g <- W g + grad(theta_new) - grad(theta)
+        atc:  theta <- W (theta - eta g)      g <- W (g + grad(theta_new) - grad(theta))
+
+    each gradient on its own batch. lr: eta. order: "awc" (GNSD, DIGing) or "atc" (Aug-DGM), which takes larger steps.
+    Memory 3 d, two uncompressed messages and b gradients a step. mean(g) = mean(grad) at all times.
+
+    Differs from the paper: nothing.
+
+    >>> GNSD(lr=0.005).order
+    'awc'
+    """
+
+    lr: Step
+    order: str = "awc"
+
+    name: ClassVar[str] = "gnsd"
+    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    facts: ClassVar[Facts] = Facts("Lu et al. 2019", "2", "b", 3, True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in ("awc", "atc"):
+            raise ValueError(f'gnsd: order is "awc" or "atc", got {self.order!r}')
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """The tracker starts at the first gradient."""
+        return State(x=x0.clone(), v=grad0.clone(), g=grad0.clone())
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """The model step."""
+        x, g, model = state.x, state.g, links["model"]
+        if self.order == "awc":
+            combine(x, (1, model.mix(x)), (-hyper.lr, g))
+        else:
+            combine(x, (1, x), (-hyper.lr, g))
+            x.copy_(model.mix(x))
+        state.points = (x,)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """The tracker step."""
+        v, g, tracker = state.v, state.g, links["tracker"]
+        if self.order == "awc":
+            combine(g, (1, tracker.mix(g)), (1, grads[0]), (-1, v))
+        else:
+            combine(g, (1, g), (1, grads[0]), (-1, v))
+            g.copy_(tracker.mix(g))
+        v.copy_(grads[0])

@@ -1,0 +1,73 @@
+"""GT-HSGD: gradient tracking with hybrid variance reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.numerics import combine
+
+
+@dataclass(frozen=True)
+class GTHSGD(Algorithm):
+    """What DoCoM is without compression: tracking of variance-reduced gradients, adapt then combine.
+
+    Xin, Khan and Kar, "A hybrid variance-reduced method for decentralized stochastic non-convex optimization", ICML
+    2021::
+
+        y <- W (y + v - v_old)        theta <- W (theta - eta y)
+        v <- grad(theta) + (1 - beta)(v - grad(theta_old))        both on one batch
+
+    lr: eta. beta: weight of the fresh gradient.
+    Memory 4 d (y takes the increment of v, so v_old is not kept), two uncompressed messages and 2 b gradients a step.
+
+    Differs from the paper: nothing.
+
+    >>> GTHSGD(lr=0.01, beta=0.01).points_per_step
+    2
+    """
+
+    lr: Step
+    beta: Step = 0.1
+
+    name: ClassVar[str] = "gt-hsgd"
+    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    full_start: ClassVar[bool] = True
+    facts: ClassVar[Facts] = Facts("Xin et al. 2021", "2", "2b", 4, True)
+
+    @property
+    def points_per_step(self) -> int:
+        """Two, but for beta = 1, where the old gradient drops out."""
+        return 1 if self.steps()["beta"](0) == 1 else 2
+
+    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+        """``y = v``: the first increment, not yet mixed."""
+        rows = {"x": x0.clone(), "v": grad0.clone(), "y": grad0.clone()}
+        if self.points_per_step == 2:
+            rows["x_old"] = x0.clone()
+        return State(**rows)
+
+    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+        """Mix the tracker, step, mix the model."""
+        x, y = state.x, state.y
+        y.copy_(links["tracker"].mix(y))
+        if self.points_per_step == 2:
+            state.x_old.copy_(x)
+        combine(x, (1, x), (-hyper.lr, y))
+        x.copy_(links["model"].mix(x))
+        state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
+
+    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+        """The gradient estimate, and its increment into the tracker."""
+        v, y, beta = state.v, state.y, hyper.beta
+        fresh, old = grads[0], grads[-1]
+        if len(grads) == 1:
+            combine(y, (1, y), (1, fresh), (-1, v))
+            v.copy_(fresh)
+        else:
+            combine(y, (1, y), (1, fresh), (-(1 - beta), old), (-beta, v))
+            combine(v, (1, fresh), (1 - beta, v), (-(1 - beta), old))

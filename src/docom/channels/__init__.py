@@ -1,0 +1,30 @@
+"""Channels: where communication meets arithmetic, and nowhere else.
+
+A channel belongs to one variable of an algorithm (its model, its gradient tracker) and to the local agents. Rows in,
+rows out; what travels between is the channel's business.
+
+* `CompressedChannel`: every agent's public copy ``hat`` and the weighted sum ``mixed`` of its neighbours' copies. Two
+  rows an agent whatever its degree, because all copies of one agent's ``hat`` are equal.
+* `ExactChannel`: the variable itself, mixed with W.
+* `MeanChannel`: the average over all agents, for the centralised references.
+* `EdgeChannel`: low-rank differences edge by edge, without copies.
+"""
+
+from __future__ import annotations
+
+from docom.channels.base import Channel, Gap, NonFiniteVariable
+from docom.channels.edges import EdgeChannel
+from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
+from docom.channels.links import Links, open_links
+
+__all__ = [
+    "Channel",
+    "CompressedChannel",
+    "EdgeChannel",
+    "ExactChannel",
+    "Gap",
+    "Links",
+    "MeanChannel",
+    "NonFiniteVariable",
+    "open_links",
+]

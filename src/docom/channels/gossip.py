@@ -1,0 +1,138 @@
+"""Channels that move whole variables: compressed differences, the variable itself, or its average."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from docom.channels.base import Channel, Gap
+from docom.compressors import Bound, NonFinite, Stamp
+from docom.numerics import Difference, RowMix, add_sparse, combine, mix, mix_sparse, nonfinite_rows
+from docom.rng import Key
+from docom.transports import Transport
+from docom.weights import Network
+
+
+class CompressedChannel(Channel):
+    """Gossip of compressed differences: ``hat += Q(x - hat)`` at home and at every neighbour.
+
+    With ``mixed = W hat`` kept as a running sum, only the message crosses the network. Where Q is the identity the
+    running sum is not needed, and ``mixed`` is formed anew each round.
+    """
+
+    def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, key: Key) -> None:
+        super().__init__(variable, transport)
+        self.bound, self.key = bound, key
+        agents, senders = transport.agents.tolist(), transport.senders.tolist()
+        self.by = RowMix.from_dense(network.matrix[agents][:, senders])
+        self.own = None if agents == senders else torch.tensor([senders.index(agent) for agent in agents])
+        self.memory = bound.memory(transport.agents)
+        self.bits_per_round = bound.bits if network.n > 1 else 0
+        self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
+
+    def start(self, hat: Tensor) -> None:
+        """See `Channel.start`."""
+        self.hat, self.mixed = hat.clone(), hat.clone()  # the rows are equal, so W hat is hat
+
+    @property
+    def gap(self) -> Difference:
+        """See `Channel.gap`."""
+        return Difference(self.mixed, self.hat)
+
+    def push(self, x: Tensor, damping: float = 1.0) -> Gap:
+        """See `Channel.push`."""
+        if self.bound.exact:
+            return self._push_exact(x, damping)
+        stamp = Stamp(self.key, self.transport.agents, self.rounds)
+        try:
+            message = self.bound.compress(x, self.hat, stamp, self.memory)
+        except NonFinite as error:
+            self.refuse(error.rows)
+            raise
+        message = self.transport.exchange(self.bound, message)
+        self.rounds += 1
+        stamp = Stamp(self.key, self.transport.senders, stamp.step)
+        if (sparse := self.bound.sparse(message, stamp)) is not None:
+            return self._apply_sparse(sparse.indices, sparse.values, damping)
+        return self._apply(self.bound.decompress(message, stamp), damping)
+
+    def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Gap:
+        own = (indices, values) if self.own is None else (indices[self.own], values[self.own])
+        add_sparse(self.hat, *own, damping)
+        mix_sparse(self.mixed, indices, values, self.by, damping)
+        if damping == 1:
+            return self.gap
+        full = self.gap.form()
+        mix_sparse(full, indices, values, self.by, 1 - damping)
+        add_sparse(full, *own, damping - 1)
+        return full
+
+    def _apply(self, q: Tensor, damping: float) -> Gap:
+        own = q if self.own is None else q[self.own]
+        combine(self.hat, (1, self.hat), (damping, own))
+        mix(self.mixed, q, self.by, damping, accumulate=True)
+        if damping == 1:
+            return self.gap
+        full = self.gap.form()
+        mix(full, q, self.by, 1 - damping, accumulate=True)
+        return combine(full, (1, full), (damping - 1, own))
+
+    def _push_exact(self, x: Tensor, damping: float) -> Gap:
+        self.refuse(nonfinite_rows(x))
+        everyone = self.transport.exchange(self.bound, x)
+        self.rounds += 1
+        if damping == 1:
+            self.hat.copy_(x)
+            mix(self.mixed, everyone, self.by)
+            return self.gap
+        fresh = mix(torch.empty_like(x), everyone, self.by)
+        combine(self.hat, (1 - damping, self.hat), (damping, x))
+        combine(self.mixed, (1 - damping, self.mixed), (damping, fresh))
+        return Difference(fresh, x)
+
+    def rows(self) -> dict[str, Tensor]:
+        """See `Channel.rows`."""
+        return {"hat": self.hat, "mixed": self.mixed} | {f"memory{i}": rows for i, rows in enumerate(self.memory)}
+
+
+class ExactChannel(Channel):
+    """The variable itself travels and is mixed: ``W x``."""
+
+    def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
+        super().__init__(variable, transport)
+        self.bound = bound
+        agents, senders = transport.agents.tolist(), transport.senders.tolist()
+        self.by = RowMix.from_dense(network.matrix[agents][:, senders])
+        self.mixed: Tensor | None = None
+        self.bits_per_round = bound.bits if network.n > 1 else 0
+        self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """See `Channel.mix`."""
+        self.refuse(nonfinite_rows(x))
+        everyone = self.transport.exchange(self.bound, x)
+        self.rounds += 1
+        if self.mixed is None:
+            self.mixed = torch.empty_like(x)
+        return mix(self.mixed, everyone, self.by)
+
+
+class MeanChannel(Channel):
+    """An all-reduce, priced as the ring algorithm's ``2 (n - 1) / n`` vectors an agent."""
+
+    def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
+        super().__init__(variable, transport)
+        n = network.n
+        self.bits_per_round = 2 * (n - 1) / n * bound.bits
+        self.bytes_per_round = 2 * (n - 1) * bound.num_bytes
+        self.by = RowMix.from_dense(torch.full((len(transport.agents), n), 1 / n, dtype=torch.float64).numpy())
+        self.average: Tensor | None = None
+
+    def mean(self, x: Tensor) -> Tensor:
+        """See `Channel.mean`."""
+        self.refuse(nonfinite_rows(x))
+        everyone = self.transport.gather(x)
+        self.rounds += 1
+        if self.average is None:
+            self.average = torch.empty_like(x)
+        return mix(self.average, everyone, self.by)

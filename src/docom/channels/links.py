@@ -1,0 +1,85 @@
+"""The channels of one algorithm, opened over a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from docom.channels.base import Channel
+from docom.channels.edges import EdgeChannel
+from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
+from docom.compressors import Compressor, EdgeLowRank, Identity
+from docom.layout import Layout
+from docom.rng import CHANNEL, Key
+from docom.transports import Transport
+from docom.weights import Network
+
+
+class Links(Mapping[str, Channel]):
+    """The channels of one algorithm by variable, and the network they run over.
+
+    >>> links["model"].push(x)                                   # doctest: +SKIP
+    """
+
+    def __init__(self, network: Network, channels: dict[str, Channel]) -> None:
+        self.network = network
+        self._channels = channels
+
+    def __getitem__(self, variable: str) -> Channel:
+        return self._channels[variable]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._channels)
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    @property
+    def bits(self) -> float:
+        """Bits one agent has sent so far, by the paper's formula."""
+        return sum(channel.rounds * channel.bits_per_round for channel in self.values())
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes all agents have put on all links so far."""
+        return sum(channel.rounds * channel.bytes_per_round for channel in self.values())
+
+    def rows(self) -> dict[str, Tensor]:
+        """All rows that the channels keep, by ``variable.name``."""
+        return {f"{variable}.{name}": row for variable, c in self.items() for name, row in c.rows().items()}
+
+    def rounds(self) -> dict[str, int]:
+        """How often each channel has been used."""
+        return {variable: channel.rounds for variable, channel in self.items()}
+
+
+def open_links(
+    variables: Mapping[str, tuple[str, Compressor]],
+    network: Network,
+    layout: Layout,
+    transport: Transport,
+    dtype: torch.dtype,
+    seed: int = 0,
+) -> Links:
+    """A channel for every variable: its kind ("compressed", "exact" or "mean") and its compressor."""
+    channels: dict[str, Channel] = {}
+    for position, (variable, (kind, compressor)) in enumerate(variables.items()):
+        whole = Identity().bind(layout, dtype)
+        if kind == "exact":
+            channels[variable] = ExactChannel(variable, whole, network, transport)
+        elif kind == "mean":
+            channels[variable] = MeanChannel(variable, whole, network, transport)
+        elif kind != "compressed":
+            raise ValueError(f'a channel is "compressed", "exact" or "mean", got {kind!r} for {variable}')
+        elif isinstance(compressor, EdgeLowRank):
+            channels[variable] = EdgeChannel(
+                variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
+            )
+        else:
+            bound = compressor.bind(layout, dtype)
+            channels[variable] = CompressedChannel(
+                variable, bound, network, transport, Key(seed, CHANNEL + position)
+            )
+    return Links(network, channels)

@@ -1,0 +1,77 @@
+"""Compressors Q: what they keep, how much they contract, and how many bytes that takes.
+
+>>> parse("topk:0.05")
+TopK(fraction=0.05, k=None, values='full', scope='global')
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from docom.compressors.base import Bound, Compressor, NonFinite, Sparse, Stamp
+from docom.compressors.identity import Identity
+from docom.compressors.lowrank import EdgeLowRank, LowRank
+from docom.compressors.quantizer import Quantizer, Sign
+from docom.compressors.sparsifiers import RandK, TopK
+from docom.names import nearest, split_spec
+
+__all__ = [
+    "COMPRESSORS",
+    "Bound",
+    "Compressor",
+    "EdgeLowRank",
+    "Identity",
+    "LowRank",
+    "NonFinite",
+    "Quantizer",
+    "RandK",
+    "Sign",
+    "Sparse",
+    "Stamp",
+    "TopK",
+    "parse",
+]
+
+# Name -> class and an example of its spelling. A new compressor is one line here.
+COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
+    "none": (Identity, "none"),
+    "topk": (TopK, "topk:0.05"),
+    "randk": (RandK, "randk:0.05"),
+    "quantize": (Quantizer, "quantize:4"),
+    "sign": (Sign, "sign"),
+    "lowrank": (LowRank, "lowrank:2"),
+    "edge-lowrank": (EdgeLowRank, "edge-lowrank:1,rounds=3"),
+}
+
+
+def parse(spec: str | Compressor | None) -> Compressor:
+    """A compressor from its short name: ``name:argument,key=value``; None means no compression."""
+    if isinstance(spec, Compressor):
+        return spec
+    if spec is None:
+        return Identity()
+    if not isinstance(spec, str):
+        raise TypeError(f'a compressor is a name such as "topk:0.05" or an object such as TopK(...), got {spec!r}')
+    name, positional, named = split_spec(spec)
+    if name not in COMPRESSORS:
+        raise nearest("compressor", name, COMPRESSORS)
+    kind, example = COMPRESSORS[name]
+    known = [field.name for field in fields(kind)]
+    arguments = dict(zip(known, positional, strict=False)) | named
+    if len(positional) > len(known) or not set(arguments) <= set(known):
+        raise ValueError(f"{spec!r}: {name} takes {', '.join(known) or 'no arguments'}, as in {example!r}")
+    try:
+        return kind(**{key: _number(value) for key, value in arguments.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{spec!r}: {error} (spelt as in {example!r})") from None
+
+
+def _number(text: str) -> str | int | float | bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,134 @@
+"""What a compressor is: a description, and its binding to rows of a given layout and type.
+
+A `Compressor` is a frozen description such as ``TopK(fraction=0.05)``. ``bind(layout, dtype)`` turns it into a
+`Bound`, which knows the dimension and so its contraction, its bits and its exact number of bytes, and does the work:
+``compress`` to a message, ``decompress`` back to rows, ``encode`` to bytes and ``decode`` again, bit for bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from docom.layout import Layout
+from docom.rng import Key
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who sends the rows of a message and when: all that its random draws depend on."""
+
+    key: Key
+    agents: Tensor
+    step: int
+
+    def part(self, number: int) -> Stamp:
+        """The stamp of one tensor of a message cut into tensors: a stream of its own."""
+        return replace(self, key=Key(self.key.seed, self.key.stream + (number + 1) * 65536))
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Values at ascending indices, zeros elsewhere; ``code`` holds the values' own compressed form, if any."""
+
+    indices: Tensor
+    values: Tensor
+    code: Any = None
+
+
+class Bound(ABC):
+    """A compressor bound to rows of ``dimension`` numbers of one ``dtype``.
+
+    delta: ``E|Q(x) - x|^2 <= (1 - delta)|x|^2`` for all x; None where only ``|Q(x) - x| <= |x|`` or less is known.
+    omega: the relative variance where Q is unbiased, else None.
+    bits: one message by the paper's formula. num_bytes: one message as encoded.
+    """
+
+    dimension: int
+    dtype: torch.dtype
+    delta: float | None
+    omega: float | None = None
+    bits: int
+    num_bytes: int
+    exact: ClassVar[bool] = False  # True where Q(x) = x, so that nothing need be accumulated
+
+    @abstractmethod
+    def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:
+        """The message for ``x - hat``, one row an agent. Raises `NonFinite` on NaN or infinity."""
+
+    @abstractmethod
+    def decompress(self, message: Any, stamp: Stamp) -> Tensor:
+        """The rows a message stands for, the same bits at sender and receiver."""
+
+    @abstractmethod
+    def encode(self, message: Any) -> list[bytes]:
+        """Each row's message as ``num_bytes`` bytes."""
+
+    @abstractmethod
+    def decode(self, buffers: Sequence[Buffer]) -> Any:
+        """The inverse of `encode`. Raises `docom.wire.WireError` on bytes that are no message."""
+
+    def sparse(self, message: Any, stamp: Stamp) -> Sparse | None:
+        """The message as indices and values where it is one, so that a sum touches k numbers and not d."""
+        return None
+
+    def memory(self, agents: Tensor) -> list[Tensor]:
+        """What the sender keeps from one message to the next (a warm start), one row an agent."""
+        return []
+
+
+class NonFinite(FloatingPointError):
+    """Rows that hold a NaN or an infinity, by their position; whoever knows the agents names them."""
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__(f"NaN or infinity in row(s) {rows.nonzero().flatten().tolist()}")
+        self.rows = rows
+
+
+@dataclass(frozen=True)
+class Compressor(ABC):
+    """A description of a compressor; see `docom.compressors.COMPRESSORS` for all of them."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
+        """This compressor for rows of that layout and type."""
+
+
+def kept(dimension: int, fraction: float | None, k: int | None) -> int:
+    """How many entries ``fraction`` or ``k`` keeps: ``max(1, floor(fraction d + 1e-9))``."""
+    if k is None:
+        assert fraction is not None
+        return max(1, int(fraction * dimension + 1e-9))
+    if not 1 <= k <= dimension:
+        raise ValueError(f"sparsifiers need 1 <= k <= d, got k={k} for d={dimension}; change k or use fraction=")
+    return k
+
+
+def check_kept(name: str, fraction: float | None, k: int | None) -> None:
+    """Refuse what `kept` cannot use, before any dimension is known."""
+    if (fraction is None) == (k is None):
+        raise ValueError(f"{name} takes either fraction= or k=, got fraction={fraction}, k={k}")
+    if fraction is not None and not 0 < fraction <= 1:
+        raise ValueError(f"{name} needs 0 < fraction <= 1, got {fraction}; 0.05 keeps 5% of the entries")
+    if k is not None and k < 1:
+        raise ValueError(f"{name} needs k >= 1, got k={k}")
+
+
+def check_scope(scope: str) -> None:
+    """A compressor works on the whole vector or on each tensor of the model by itself."""
+    if scope not in ("global", "tensor"):
+        raise ValueError(f'scope is "global" (the whole vector) or "tensor" (each tensor by itself), got {scope!r}')
+
+
+def float_bits(dtype: torch.dtype) -> int:
+    """Bits of a number as it travels."""
+    return torch.finfo(dtype).bits

@@ -1,0 +1,59 @@
+"""No compression: the vector itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, float_bits
+from docom.compressors.codecs import bytes_to_values, check_length, values_to_bytes
+from docom.layout import Layout
+from docom.numerics import nonfinite_rows
+
+
+@dataclass(frozen=True)
+class Identity(Compressor):
+    """``Q(x) = x``. The channel then sends x itself, not a difference, and nothing is lost to rounding."""
+
+    name: ClassVar[str] = "none"
+
+    def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
+        """See `Compressor.bind`."""
+        return BoundIdentity(layout.dimension, dtype)
+
+
+class BoundIdentity(Bound):
+    """Whole rows of d numbers."""
+
+    exact = True
+    delta = 1.0
+    omega = 0.0
+
+    def __init__(self, dimension: int, dtype: torch.dtype) -> None:
+        self.dimension, self.dtype = dimension, dtype
+        self.bits = 32 * dimension
+        self.num_bytes = dimension * float_bits(dtype) // 8
+
+    def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Tensor:
+        """See `Bound.compress`."""
+        nonfinite = nonfinite_rows(x)
+        if bool(nonfinite.any()):
+            raise NonFinite(nonfinite)
+        return x if hat is None else x - hat
+
+    def decompress(self, message: Tensor, stamp: Stamp) -> Tensor:
+        """See `Bound.decompress`."""
+        return message
+
+    def encode(self, message: Tensor) -> list[bytes]:
+        """See `Bound.encode`."""
+        return [values_to_bytes(row) for row in message]
+
+    def decode(self, buffers: Sequence[Buffer]) -> Tensor:
+        """See `Bound.decode`."""
+        check_length(buffers, self.num_bytes)
+        return torch.stack([bytes_to_values(buffer, self.dimension, self.dtype) for buffer in buffers])

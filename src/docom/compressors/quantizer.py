@@ -1,0 +1,171 @@
+"""Random quantisation: the paper's rescaled b-bit quantiser, and scaled signs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from docom import wire
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, check_scope, float_bits
+from docom.compressors.codecs import bytes_to_signed, bytes_to_values, check_length, signed_to_bytes, values_to_bytes
+from docom.compressors.scopes import per_tensor
+from docom.layout import Layout
+from docom.numerics import dequantise, quantise, sum_absolute
+
+
+@dataclass(frozen=True)
+class Quantizer(Compressor):
+    """The b-bit random quantiser of the paper (QSGD), rescaled to be a contraction.
+
+    ``Q(x) = |x|_2 / (s tau) sign(x) xi`` with ``xi`` the random rounding of ``s |x| / |x|_2`` to an integer,
+    ``tau = 1 + min(d / s^2, sqrt(d) / s)``. Contraction 1/tau.
+
+    bits: b, from 1 to 15. unbiased: leave out tau; then E Q(x) = x with variance tau - 1.
+    scope: "global", or "tensor" for one norm a tensor.
+
+    Differs from the paper: ``s = 2^b - 1``, not 2^b, so that the s + 1 levels fit in b bits (its authors' code does the
+    same).
+    """
+
+    bits: int = 4
+    unbiased: bool = False
+    scope: str = "global"
+    name: ClassVar[str] = "quantize"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 15:
+            raise ValueError(f"the quantiser takes 1 to 15 bits, got {self.bits}")
+        check_scope(self.scope)
+
+    def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
+        """See `Compressor.bind`."""
+        if self.scope == "tensor":
+            return per_tensor(Quantizer(self.bits, self.unbiased), layout, dtype)
+        return BoundQuantizer(layout.dimension, self.bits, self.unbiased, dtype)
+
+
+class Levels(NamedTuple):
+    """A quantised message: one norm and d signed levels a row."""
+
+    norms: Tensor
+    levels: Tensor
+
+
+class BoundQuantizer(Bound):
+    """The quantiser for rows of d numbers."""
+
+    def __init__(self, dimension: int, bits: int, unbiased: bool, dtype: torch.dtype, s: int | None = None) -> None:
+        self.dimension, self.width, self.dtype = dimension, bits, dtype
+        self.s = 2**bits - 1 if s is None else s
+        omega = min(dimension / self.s**2, sqrt(dimension) / self.s)
+        self.tau = 1.0 if unbiased else 1 + omega
+        self.omega = omega if unbiased else None
+        self.delta = 1 / (1 + omega) if not unbiased else max(0.0, 1 - omega) or None
+        self.bits = (bits + 1) * dimension + 32
+        self.num_bytes = float_bits(dtype) // 8 + wire.packed_size(dimension, bits + 1)
+
+    def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Levels:
+        """See `Bound.compress`."""
+        norms, levels = quantise(x, hat, self.s, stamp.key, stamp.agents, stamp.step)
+        nonfinite = ~torch.isfinite(norms)
+        if bool(nonfinite.any()):
+            raise NonFinite(nonfinite)
+        return Levels(norms, levels)
+
+    def decompress(self, message: Levels, stamp: Stamp) -> Tensor:
+        """See `Bound.decompress`."""
+        return self.rows(message)
+
+    def rows(self, message: Levels) -> Tensor:
+        """The rows of a message: they depend on nothing else."""
+        return dequantise(message.norms / (self.s * self.tau), message.levels)
+
+    def encode(self, message: Levels) -> list[bytes]:
+        """See `Bound.encode`."""
+        return [
+            values_to_bytes(norm.reshape(1)) + signed_to_bytes(levels, self.width)
+            for norm, levels in zip(message.norms, message.levels, strict=True)
+        ]
+
+    def decode(self, buffers: Sequence[Buffer]) -> Levels:
+        """See `Bound.decode`."""
+        check_length(buffers, self.num_bytes)
+        head = float_bits(self.dtype) // 8
+        norms = torch.cat([bytes_to_values(buffer[:head], 1, self.dtype) for buffer in buffers])
+        if bool((norms < 0).any()):
+            raise wire.WireError("a quantised message has a negative norm")
+        levels = [bytes_to_signed(buffer[head:], self.dimension, self.width) for buffer in buffers]
+        return Levels(norms, torch.stack(levels))
+
+
+@dataclass(frozen=True)
+class Sign(Compressor):
+    """Signs scaled by the mean magnitude: ``Q(x) = |x|_1 / d sign(x)`` with sign(0) = 1 at both ends.
+
+    Contraction ``|x|_1^2 / (d |x|_2^2)``: at least 1/d, and 2/pi for Gaussian entries.
+    """
+
+    scope: str = "global"
+    name: ClassVar[str] = "sign"
+
+    def __post_init__(self) -> None:
+        check_scope(self.scope)
+
+    def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
+        """See `Compressor.bind`."""
+        if self.scope == "tensor":
+            return per_tensor(Sign(), layout, dtype)
+        return BoundSign(layout.dimension, dtype)
+
+
+class Signs(NamedTuple):
+    """A message of signs: one scale and d bits a row."""
+
+    scales: Tensor
+    negative: Tensor
+
+
+class BoundSign(Bound):
+    """Scaled signs for rows of d numbers."""
+
+    def __init__(self, dimension: int, dtype: torch.dtype) -> None:
+        self.dimension, self.dtype = dimension, dtype
+        self.delta = 1 / dimension
+        self.bits = dimension + 32
+        self.num_bytes = float_bits(dtype) // 8 + wire.packed_size(dimension, 1)
+
+    def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Signs:
+        """See `Bound.compress`."""
+        difference = x if hat is None else x - hat
+        scales = (sum_absolute(difference) / self.dimension).to(self.dtype)
+        nonfinite = ~torch.isfinite(scales)
+        if bool(nonfinite.any()):
+            raise NonFinite(nonfinite)
+        return Signs(scales, difference < 0)
+
+    def decompress(self, message: Signs, stamp: Stamp) -> Tensor:
+        """See `Bound.decompress`."""
+        scales = message.scales.unsqueeze(1)
+        return torch.where(message.negative, -scales, scales)
+
+    def encode(self, message: Signs) -> list[bytes]:
+        """See `Bound.encode`."""
+        return [
+            values_to_bytes(scale.reshape(1)) + wire.pack(negative.cpu().numpy().astype("uint8"), 1)
+            for scale, negative in zip(message.scales, message.negative, strict=True)
+        ]
+
+    def decode(self, buffers: Sequence[Buffer]) -> Signs:
+        """See `Bound.decode`."""
+        check_length(buffers, self.num_bytes)
+        head = float_bits(self.dtype) // 8
+        scales = torch.cat([bytes_to_values(buffer[:head], 1, self.dtype) for buffer in buffers])
+        if bool((scales < 0).any()):
+            raise wire.WireError("a message of signs has a negative scale")
+        bits = [torch.from_numpy(wire.unpack(b[head:], self.dimension, 1).astype(bool)) for b in buffers]
+        return Signs(scales, torch.stack(bits))

@@ -1,0 +1,66 @@
+"""What all readers share: one error, and opening a file that may be gzipped.
+
+A file from outside may be cut short, mislabelled or made to exhaust memory, so a reader asks `opened` for a
+stream and takes from it no more than it has first decided to take.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+Stream = IO[bytes] | gzip.GzipFile
+
+# No data set here comes near this; a header that asks for more is damaged or hostile.
+MAX_BYTES = 4 << 30
+
+# Deflate cannot expand a byte beyond 1,032 bytes: a file that claims more lies, and is refused unread.
+DEFLATE_RATIO = 1032
+
+
+class DataError(ValueError):
+    """A data file or request that cannot be used: says which, what is wrong and what to do."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Stream]:
+    """The bytes of a file, decompressed if it is gzipped (by its first bytes, whatever its name).
+
+    Damage to the compression and failures to read become a `DataError` that names the file.
+    """
+    try:
+        with path.open("rb") as raw:
+            gzipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            if gzipped:
+                with gzip.GzipFile(fileobj=raw, mode="rb") as unpacked:
+                    yield unpacked
+            else:
+                yield raw
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip data ({error}); fetch the file again") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+
+
+def existing(path: Path | str) -> Path:
+    """The path, if there is something at it."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder; check the path")
+    return path
+
+
+def read_at_most(stream: Stream, size: int) -> bytes:
+    """Up to `size` bytes, taken in pieces so that memory follows what is there, not what was announced."""
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = stream.read(min(1 << 20, size - len(pieces)))
+        if not piece:
+            break
+        pieces += piece
+    return bytes(pieces)

@@ -1,0 +1,52 @@
+"""How one row of ``d`` numbers is cut into the tensors of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shapes (and names) of the tensors that lie one after the other in a row.
+
+    >>> Layout(((100, 784), (100,))).dimension
+    78500
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.shapes or any(side < 1 for shape in self.shapes for side in shape):
+            raise ValueError(f"a layout needs tensors with positive sides, got shapes {self.shapes}")
+        if self.names and len(self.names) != len(self.shapes):
+            raise ValueError(f"{len(self.names)} names for {len(self.shapes)} tensors")
+
+    @staticmethod
+    def flat(dimension: int) -> Layout:
+        """A row that is one vector."""
+        return Layout(((dimension,),))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers in each tensor."""
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a row."""
+        return sum(self.sizes)
+
+    def spans(self) -> Iterator[tuple[tuple[int, ...], slice]]:
+        """Each tensor's shape and where in the row it lies."""
+        ends = list(accumulate(self.sizes))
+        for shape, size, end in zip(self.shapes, self.sizes, ends, strict=True):
+            yield shape, slice(end - size, end)
+
+
+def as_matrix(shape: Sequence[int]) -> tuple[int, int] | None:
+    """``(fan out, rest)`` of a tensor with two or more dimensions; None for vectors and scalars."""
+    return (shape[0], prod(shape[1:])) if len(shape) >= 2 else None

@@ -1,0 +1,161 @@
+"""The few kernels everything else is made of, each behind one name.
+
+Rows are ``[m, d]`` tensors. Every function here gives each row the same bits whatever the other rows are, how many
+there are and how many threads run: sums have a fixed order, ties a fixed winner, noise a fixed counter. That is what
+lets a simulator with all agents and a process with one of them agree exactly (`tests/test_numerics.py`).
+
+`compiled` holds numba versions for CPU rows, `plain` the torch ones that define the result and run anywhere else.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from docom.numerics import plain
+from docom.numerics.rowmix import RowMix
+from docom.rng import Key
+from docom.rng.available import numba_is_available
+
+__all__ = [
+    "Difference",
+    "Key",
+    "RowMix",
+    "add_sparse",
+    "combine",
+    "dequantise",
+    "mix",
+    "mix_sparse",
+    "nonfinite_rows",
+    "orthonormalise",
+    "product",
+    "product_transposed",
+    "quantise",
+    "select_top",
+    "sum_absolute",
+    "sum_squares",
+]
+
+Coefficient = float | Tensor
+
+
+class Difference(NamedTuple):
+    """``plus - minus``, not yet formed: `combine` takes it as one term and saves a pass and a buffer."""
+
+    plus: Tensor
+    minus: Tensor
+
+    def form(self) -> Tensor:
+        """The difference as rows of its own."""
+        return self.plus - self.minus
+
+
+def combine(out: Tensor, *terms: tuple[Coefficient, Tensor | Difference]) -> Tensor:
+    """Write ``sum_k a_k x_k`` into ``out``, which may itself be one of the ``x_k``.
+
+    Nearly every update of every method is one such line; the terms are added from left to right.
+
+    >>> x, g = torch.ones(1, 3), torch.ones(1, 3)
+    >>> combine(x, (1, x), (-0.5, g))
+    tensor([[0.5000, 0.5000, 0.5000]])
+    """
+    return _kernels(out).combine(out, terms)  # type: ignore[no-any-return]
+
+
+def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k largest magnitudes of ``x - hat`` in every row; among equals the lowest index wins.
+
+    Returns the indices (ascending, int32, or int64 from d = 2^31), the signed values, and which rows hold a NaN or
+    an infinity (their selection means nothing).
+    """
+    return _kernels(x).select_top(x, hat, k)  # type: ignore[no-any-return]
+
+
+def quantise(x: Tensor, hat: Tensor | None, levels: int, key: Key, agents: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """Random rounding of ``levels |x - hat| / |x - hat|_2`` in every row, unbiased.
+
+    Returns the norms ``[m]`` (infinite or NaN where the row is not finite) and signed integers ``[m, d]`` (int16).
+    The noise is ``rng.uniform(key, agents, step, d)``.
+    """
+    return _kernels(x).quantise(x, hat, levels, key, agents, step)  # type: ignore[no-any-return]
+
+
+def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
+    """``unit_i * quantised_i`` in every row, in the type of ``unit``."""
+    return _kernels(unit).dequantise(unit, quantised)  # type: ignore[no-any-return]
+
+
+def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float = 1.0) -> None:
+    """``out[i, indices[i]] += scale * values[i]`` for every row; indices do not repeat within a row."""
+    _kernels(out).add_sparse(out, indices, values, scale)
+
+
+def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float = 1.0, accumulate: bool = False) -> Tensor:
+    """``out_i (+)= scale * sum_j w_ij rows_j``, one j at a time in ascending order; ``out`` is not ``rows``."""
+    return _kernels(out).mix(out, rows, by, scale, accumulate)  # type: ignore[no-any-return]
+
+
+def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: float = 1.0) -> None:
+    """``out_i += scale * sum_j w_ij rows_j`` where ``rows_j`` has ``values_j`` at ``indices_j`` and zeros elsewhere."""
+    _kernels(out).mix_sparse(out, indices, values, by, scale)
+
+
+def sum_squares(x: Tensor) -> Tensor:
+    """Squared length of every row in float64, summed by a fixed halving tree."""
+    return _kernels(x).sum_squares(x)  # type: ignore[no-any-return]
+
+
+def sum_absolute(x: Tensor) -> Tensor:
+    """Sum of magnitudes of every row in float64, by the same tree."""
+    return _kernels(x).sum_absolute(x)  # type: ignore[no-any-return]
+
+
+def product(matrix: Tensor, factor: Tensor) -> Tensor:
+    """``matrix_i @ factor_i`` for ``[m, a, b]`` and ``[m, b, r]`` with a small r, each i by itself."""
+    return _kernels(matrix).product(matrix, factor)  # type: ignore[no-any-return]
+
+
+def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
+    """``matrix_i^T @ factor_i`` for ``[m, a, b]`` and ``[m, a, r]`` with a small r, each i by itself."""
+    return _kernels(matrix).product_transposed(matrix, factor)  # type: ignore[no-any-return]
+
+
+def orthonormalise(columns: Tensor) -> Tensor:
+    """Gram-Schmidt on the columns of ``[m, a, r]``; a column in the span of earlier ones becomes zero.
+
+    Done twice over, which is enough for orthogonality to rounding, and in a fixed order of sums.
+    """
+    out = columns.clone()
+    tiny = torch.finfo(columns.dtype).eps
+    for rank in range(columns.shape[2]):
+        column = out[:, :, rank].contiguous()
+        before = sum_squares(column).sqrt()
+        for _ in range(2):
+            for earlier in range(rank):
+                direction = out[:, :, earlier].contiguous()
+                column = column - _dot(direction, column).unsqueeze(1) * direction
+        length = sum_squares(column).sqrt()
+        keep = (length > 16 * tiny * before) & (length > 0)
+        scale = torch.where(keep, 1 / length, torch.zeros_like(length))
+        out[:, :, rank] = column * scale.to(columns.dtype).unsqueeze(1)
+    return out
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return product(x.unsqueeze(1), y.unsqueeze(2)).reshape(len(x))
+
+
+def nonfinite_rows(x: Tensor) -> Tensor:
+    """Which rows hold a NaN or an infinity."""
+    return ~torch.isfinite(_kernels(x).sum_squares(x * 0))
+
+
+def _kernels(x: Tensor) -> ModuleType:
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and numba_is_available():
+        from docom.numerics import compiled
+
+        return compiled
+    return plain

@@ -1,0 +1,126 @@
+"""The kernels in plain torch: the definition of each result, and what runs where nothing faster exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from docom import rng
+from docom.numerics.rowmix import RowMix
+
+
+def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
+    """See `docom.numerics.combine`."""
+    total: Tensor | None = None
+    for coefficient, rows in terms:
+        term = coefficient * (rows if isinstance(rows, Tensor) else rows.plus - rows.minus)
+        total = term if total is None else total.add_(term)
+    assert total is not None, "combine needs at least one term"
+    return out.copy_(total)
+
+
+def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See `docom.numerics.select_top`."""
+    difference = x if hat is None else x - hat
+    magnitude = difference.abs()
+    nonfinite = ~torch.isfinite(magnitude).all(dim=1)
+    if nonfinite.any():  # NaN is not ordered: give the selection something that is
+        magnitude = torch.nan_to_num(magnitude, nan=torch.inf)
+    threshold = torch.topk(magnitude, k, dim=1).values[:, -1:]
+    above, equal = magnitude > threshold, magnitude == threshold
+    missing = k - above.sum(dim=1, keepdim=True)
+    keep = above | (equal & (equal.cumsum(dim=1) <= missing))
+    indices = keep.nonzero()[:, 1].reshape(len(x), k)
+    narrow = torch.int32 if x.shape[1] < 2**31 else torch.int64
+    return indices.to(narrow), difference.gather(1, indices), nonfinite
+
+
+def quantise(x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """See `docom.numerics.quantise`."""
+    difference = x if hat is None else x - hat
+    norms = _norms(difference)
+    noise = rng.uniform(key, agents, step, x.shape[1], x.dtype)
+    usable = torch.isfinite(norms) & (norms > 0)
+    stretch = torch.where(usable, levels / norms, torch.zeros_like(norms)).unsqueeze(1)
+    magnitude = torch.floor(difference.abs() * stretch + noise)
+    signed = torch.where(difference < 0, -magnitude, magnitude)
+    signed = torch.where(usable.unsqueeze(1), signed.clamp(-levels, levels), torch.zeros_like(signed))
+    return norms, signed.to(torch.int16)
+
+
+def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
+    """See `docom.numerics.dequantise`."""
+    return quantised.to(unit.dtype) * unit.unsqueeze(1)
+
+
+def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> None:
+    """See `docom.numerics.add_sparse`."""
+    wide = indices.to(torch.int64)
+    out.scatter_(1, wide, out.gather(1, wide) + scale * values)
+
+
+def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:
+    """See `docom.numerics.mix`."""
+    sources, weights = _slots_like(by, out)
+    if not accumulate:
+        out.zero_()
+    for slot in range(sources.shape[1]):
+        out.add_((scale * weights[:, slot : slot + 1]) * rows[sources[:, slot]])
+    return out
+
+
+def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: float) -> None:
+    """See `docom.numerics.mix_sparse`."""
+    sources, weights = _slots_like(by, out)
+    for slot in range(sources.shape[1]):
+        source = sources[:, slot]
+        add_sparse(out, indices[source], (scale * weights[:, slot : slot + 1]) * values[source], 1.0)
+
+
+def sum_squares(x: Tensor) -> Tensor:
+    """See `docom.numerics.sum_squares`."""
+    return _fold(x.to(torch.float64) ** 2)
+
+
+def sum_absolute(x: Tensor) -> Tensor:
+    """See `docom.numerics.sum_absolute`."""
+    return _fold(x.to(torch.float64).abs())
+
+
+def _fold(folded: Tensor) -> Tensor:
+    """Fold the upper half onto the lower one until one column is left."""
+    while (width := folded.shape[1]) > 1:
+        half = 1 << (width - 1).bit_length() - 1
+        low = folded[:, :half].clone()
+        low[:, : width - half] += folded[:, half:]
+        folded = low
+    return folded.reshape(len(folded))
+
+
+def _norms(x: Tensor) -> Tensor:
+    norms = sum_squares(x).sqrt()
+    odd = (norms == 0) | torch.isinf(norms)  # squares may have left the range of float64 where the values have not
+    if bool(odd.any()):
+        largest = x.abs().amax(dim=1).to(torch.float64)
+        safe = odd & (largest > 0) & torch.isfinite(largest)
+        scale = torch.where(safe, largest, torch.ones_like(largest))
+        norms = torch.where(safe, scale * sum_squares(x.to(torch.float64) / scale.unsqueeze(1)).sqrt(), norms)
+    return norms.to(x.dtype)
+
+
+def _slots_like(by: RowMix, out: Tensor) -> tuple[Tensor, Tensor]:
+    sources, weights = by.slots
+    return sources.to(out.device), weights.to(out.device, out.dtype)
+
+
+def product(matrix: Tensor, factor: Tensor) -> Tensor:
+    """See `docom.numerics.product`."""
+    return matrix @ factor
+
+
+def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
+    """See `docom.numerics.product_transposed`."""
+    return matrix.transpose(1, 2) @ factor

@@ -1,0 +1,51 @@
+"""Where gradients come from: a problem's own batches, as a function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from docom import rng
+from docom.problems import Problem
+
+
+class ProblemOracle:
+    """Gradients of the local agents' objectives, every point of a step on the same batch.
+
+    batch_size: samples an agent draws a step, with replacement; None for all of its data.
+    exact: one agent at a time, so that the bits do not depend on which agents share a process.
+    samples: per-sample gradients evaluated by all agents so far.
+    """
+
+    def __init__(self, problem: Problem, agents: Tensor, batch_size: int | None, seed: int, exact: bool = False) -> None:
+        self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
+        self.key = rng.Key(seed, rng.BATCH)
+        self.samples = 0
+
+    def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
+        """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
+        size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
+        return self._at([x0], 0, size)[0]
+
+    def __call__(self, points: Sequence[Tensor], step: int) -> list[Tensor]:
+        """Gradients at the points of step ``step`` (from 0)."""
+        return self._at(points, step + 1, self.batch_size)
+
+    def _at(self, points: Sequence[Tensor], draw: int, size: int | None) -> list[Tensor]:
+        problem, agents = self.problem, self.agents
+        counts = problem.counts
+        self.samples += len(points) * (int(counts.sum()) if size is None else problem.agents * size)
+        batch = None if size is None else rng.batch_indices(self.key, agents, draw, counts[agents], size)
+        if not self.exact:
+            return problem.gradients(points, batch, agents)
+        parts = [
+            problem.gradients(
+                [point[row : row + 1] for point in points],
+                None if batch is None else batch[row : row + 1],
+                agents[row : row + 1],
+            )
+            for row in range(len(agents))
+        ]
+        return [torch.cat(rows) for rows in zip(*parts, strict=True)]

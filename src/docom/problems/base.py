@@ -1,0 +1,77 @@
+"""What a problem is: n local objectives f_i over rows of d numbers, and the global f, their average.
+
+A problem computes gradients for the algorithms and, being the objective, also its own measures. It knows nothing of
+algorithms or networks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from docom.layout import Layout
+
+
+@dataclass
+class Evaluation:
+    """What some agents' data say of given rows, in parts that add up over agents.
+
+    loss, gradient: this part of ``f(x) = (1/n) sum_i f_i(x)`` and of its gradient, one a row.
+    correct, count: samples classified rightly, and all of them; None where there are no labels. Likewise for the test set.
+    """
+
+    loss: Tensor
+    gradient: Tensor | None
+    correct: Tensor | None = None
+    count: int = 0
+    test_correct: Tensor | None = None
+    test_count: int = 0
+
+
+class Problem(ABC):
+    """n agents' objectives. `counts` says how many samples each holds; batches are drawn from them with replacement."""
+
+    layout: Layout
+    counts: Tensor
+
+    @property
+    def agents(self) -> int:
+        """n."""
+        return len(self.counts)
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return self.layout.dimension
+
+    @abstractmethod
+    def start(self, seed: int) -> Tensor:
+        """The common first row, float64 ``[d]``."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
+        """The same problem with its data of that type in that place."""
+
+    @abstractmethod
+    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
+        """Gradients of f_i at each of the points, one row an agent of ``agents``, all points on one batch.
+
+        samples: sample numbers ``[len(agents), b]``; None for all local data.
+        """
+
+    @abstractmethod
+    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+        """Every row on the data of all agents (or of some), and on the test set."""
+
+    def model(self, row: Tensor) -> Any:
+        """A row in the form its user works with; the row itself unless there is a module."""
+        return row
+
+    def data_bytes(self) -> int:
+        """Memory the data take."""
+        return 0

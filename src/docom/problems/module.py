@@ -1,0 +1,203 @@
+"""Any torch module with one data set an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, grad_and_value, vmap
+
+from docom.layout import Layout
+from docom.problems.base import Evaluation, Problem
+
+Data = tuple[Tensor, Tensor]
+CHUNK = 2048  # samples a forward pass of an evaluation takes
+
+
+class ModuleProblem(Problem):
+    """``f_i(x) = mean_j loss(module(x, a_j), b_j) + weight_decay / 2 |x|^2``.
+
+    Args:
+        module: its parameters are the common start; it is not changed.
+        data: ``[(inputs, targets), ...]``, one pair an agent.
+        loss: ``loss(outputs, targets)``, a mean over samples such as ``F.cross_entropy``.
+        weight_decay: the l2 weight.
+        test: ``(inputs, targets)`` for the test accuracy.
+
+    Gradients of all agents come from one ``vmap`` over the module's parameters. Dropout draws anew at every step, and the
+    same masks for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
+    refused: agents in one process would share them.
+
+    >>> ModuleProblem(nn.Linear(3, 2), [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 2).dimension
+    8
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        data: Sequence[Data],
+        loss: Callable[[Any, Tensor], Tensor] = nn.functional.cross_entropy,
+        weight_decay: float = 0.0,
+        test: Data | None = None,
+    ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"ModuleProblem takes a torch.nn.Module, got {type(module).__name__}")
+        if not weight_decay >= 0:
+            raise ValueError(f"weight_decay must be >= 0, got {weight_decay}")
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not named:
+            raise ValueError("the module has no parameter that requires a gradient: there is nothing to train")
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.track_running_stats:
+                raise ValueError(
+                    f"{name or 'the module'} is a BatchNorm with running statistics, which agents in one process would "
+                    "share; use GroupNorm, or track_running_stats=False"
+                )
+        self.module, self.loss, self.weight_decay, self.test = deepcopy(module), loss, weight_decay, test
+        self.names = tuple(named)
+        self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in named.values()), self.names)
+        self.shapes = [tuple(p.shape) for p in named.values()]
+        self.data = _checked(data)
+        self.counts = torch.tensor([len(targets) for _, targets in self.data])
+
+    def start(self, seed: int) -> Tensor:
+        """See `Problem.start`: the module's own parameters."""
+        parameters = dict(self.module.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1).to(torch.float64).cpu() for name in self.names])
+
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
+        """See `Problem.to`."""
+        other = copy(self)
+        other.module = deepcopy(self.module).to(device=device, dtype=dtype)
+        other.data = [_cast(pair, dtype, device) for pair in self.data]
+        other.test = None if self.test is None else _cast(self.test, dtype, device)
+        other.counts = self.counts.to(device)
+        return other
+
+    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
+        """See `Problem.gradients`."""
+        if samples is None and len({len(self.data[agent][1]) for agent in agents.tolist()}) > 1:
+            parts = [
+                self.gradients([point[row : row + 1] for point in points], None, agents[row : row + 1])
+                for row in range(len(agents))
+            ]
+            return [torch.cat(rows) for rows in zip(*parts, strict=True)]
+        inputs, targets = self._gather(samples, agents)
+        noise = torch.get_rng_state()
+        found = []
+        for point in points:
+            torch.set_rng_state(noise)  # one set of dropout masks for all points of a step
+            gradients = vmap(grad(self._loss), randomness="different")(self._unflatten(point), inputs, targets)
+            rows = torch.cat([gradients[name].reshape(len(point), -1) for name in self.names], dim=1)
+            found.append(rows.add_(point, alpha=self.weight_decay) if self.weight_decay else rows)
+        return found
+
+    def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
+        chosen = [self.data[agent] for agent in agents.tolist()]
+        if samples is None:
+            return torch.stack([x for x, _ in chosen]), torch.stack([y for _, y in chosen])
+        picks = list(zip(chosen, samples, strict=True))
+        return torch.stack([x[rows] for (x, _), rows in picks]), torch.stack([y[rows] for (_, y), rows in picks])
+
+    def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
+        pieces = rows.split(self.layout.sizes, dim=1)
+        return {
+            name: piece.reshape(len(rows), *shape)
+            for name, shape, piece in zip(self.names, self.shapes, pieces, strict=True)
+        }
+
+    def _loss(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(functional_call(self.module, parameters, (inputs,)), targets)
+
+    def _loss_and_outputs(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
+        outputs = functional_call(self.module, parameters, (inputs,))
+        return self.loss(outputs, targets), outputs
+
+    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+        """See `Problem.evaluate`: all rows at once, some thousand samples at a time, without dropout."""
+        training = self.module.training
+        self.module.eval()
+        try:
+            return self._evaluate(rows, gradient, list(range(self.agents)) if agents is None else list(agents), agents is None)
+        finally:
+            self.module.train(training)
+
+    def _evaluate(self, rows: Tensor, gradient: bool, agents: list[int], with_test: bool) -> Evaluation:
+        share = len(agents) / self.agents
+        parameters = self._unflatten(rows)
+        result = Evaluation(0.5 * self.weight_decay * share * (rows**2).sum(dim=1), None)
+        if gradient:
+            result.gradient = self.weight_decay * share * rows
+        for agent in agents:
+            inputs, targets = self.data[agent]
+            for x, y in zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True):
+                weight = len(y) / (len(targets) * self.agents)
+                outputs = self._add_chunk(result, parameters, x, y, weight)
+                hits = _hits(outputs, y)
+                if hits is not None:
+                    result.correct = hits if result.correct is None else result.correct + hits
+                    result.count += len(y)
+        if with_test and self.test is not None:
+            for x, y in zip(self.test[0].split(CHUNK), self.test[1].split(CHUNK), strict=True):
+                with torch.no_grad():
+                    outputs = vmap(lambda p, a: functional_call(self.module, p, (a,)), in_dims=(0, None))(parameters, x)
+                hits = _hits(outputs, y)
+                if hits is not None:
+                    result.test_correct = hits if result.test_correct is None else result.test_correct + hits
+                    result.test_count += len(y)
+        return result
+
+    def _add_chunk(self, result: Evaluation, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: float) -> Any:
+        """Add the chunk's loss (and gradient) to the result; return the outputs."""
+        if result.gradient is None:
+            with torch.no_grad():
+                loss, outputs = vmap(self._loss_and_outputs, in_dims=(0, None, None))(parameters, x, y)
+        else:
+            batched = vmap(grad_and_value(self._loss_and_outputs, has_aux=True), in_dims=(0, None, None))
+            gradients, (loss, outputs) = batched(parameters, x, y)
+            rows = torch.cat([gradients[name].reshape(len(loss), -1) for name in self.names], dim=1)
+            result.gradient = result.gradient + weight * rows
+        result.loss = result.loss + weight * loss.detach()
+        return outputs
+
+    def model(self, row: Tensor) -> nn.Module:
+        """See `Problem.model`: a copy of the module with these parameters."""
+        module = deepcopy(self.module)
+        parameters = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, values in self._unflatten(row.unsqueeze(0)).items():
+                parameters[name].copy_(values[0])
+        return module
+
+    def data_bytes(self) -> int:
+        """See `Problem.data_bytes`."""
+        return sum(x.numel() * x.element_size() for x, _ in self.data)
+
+
+def _checked(data: Sequence[Data]) -> list[Data]:
+    if not data:
+        raise ValueError("data is empty; give one (inputs, targets) pair an agent")
+    for agent, (inputs, targets) in enumerate(data):
+        if len(inputs) != len(targets) or len(targets) == 0:
+            raise ValueError(f"agent {agent} has {len(inputs)} inputs and {len(targets)} targets; equal and non-zero is needed")
+        if inputs.shape[1:] != data[0][0].shape[1:]:
+            raise ValueError(f"agent {agent}'s inputs have shape {tuple(inputs.shape[1:])}, agent 0's {tuple(data[0][0].shape[1:])}")
+        if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+            raise FloatingPointError(f"agent {agent}'s inputs hold a NaN or an infinity")
+    return list(data)
+
+
+def _cast(pair: Data, dtype: torch.dtype, device: str | torch.device) -> Data:
+    inputs, targets = (part.to(device, dtype if part.is_floating_point() else None) for part in pair)
+    return inputs, targets
+
+
+def _hits(outputs: Any, targets: Tensor) -> Tensor | None:
+    """How many samples each row gets right; None where outputs are no class scores."""
+    classes = not targets.is_floating_point() and targets.ndim == 1
+    if not classes or not isinstance(outputs, Tensor) or outputs.ndim != 3:
+        return None
+    return (outputs.argmax(dim=2) == targets).sum(dim=1)

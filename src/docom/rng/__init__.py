@@ -1,0 +1,72 @@
+"""Random numbers as a pure function of (seed, stream, agent, step, index).
+
+There is no state to carry, split or save: whoever knows the five coordinates knows the number. So agents may be
+spread over processes in any way, on CPUs or GPUs, and still draw the same batches and the same noise; a receiver
+can rebuild the sender's random indices without a byte being sent; a resumed run needs nothing but its step.
+
+The generator is Philox4x32-10 (Salmon et al., 2011): key ``(seed mod 2^32, stream)``, counter
+``(index div 4, agent, step, seed div 2^32)``, the word ``index mod 4`` of its output. Uniform floats keep the upper
+24 bits of a word, so that float32, float64, CPU and GPU see the same number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from docom.rng import plain
+
+# Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
+BATCH, OUTPUT, GAMMA, BASIS, START, CHANNEL = 1, 2, 3, 4, 5, 256
+
+
+@dataclass(frozen=True)
+class Key:
+    """What fixes a family of draws: the run's seed and the stream; agent, step and index vary below it."""
+
+    seed: int
+    stream: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"a seed is an integer from 0 to 2^63 - 1, got {self.seed}")
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """The three 32-bit words of the key: two for Philox's key, one for its counter."""
+        return self.seed & 0xFFFFFFFF, self.stream & 0xFFFFFFFF, self.seed >> 32
+
+
+def words(key: Key, agents: Tensor, step: int, count: int) -> Tensor:
+    """``count`` random 32-bit words for each agent at this step, as int64 ``[len(agents), count]``."""
+    if _compiled(agents):
+        from docom.rng import compiled
+
+        return compiled.words(key.words, agents, step, count)
+    return plain.words(key.words, agents, step, count)
+
+
+def uniform(key: Key, agents: Tensor, step: int, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Uniform numbers in [0, 1), multiples of 2^-24, ``[len(agents), count]``."""
+    return (words(key, agents, step, count) >> 8).to(dtype) * 2.0**-24
+
+
+def batch_indices(key: Key, agents: Tensor, step: int, counts: Tensor, size: int) -> Tensor:
+    """``size`` sample numbers for each agent, drawn with replacement from its ``counts`` samples."""
+    return (words(key, agents, step, size) * counts.unsqueeze(1)) >> 32
+
+
+def integer(key: Key, below: int) -> int:
+    """One integer in ``[0, below)``."""
+    draw = words(key, torch.zeros(1, dtype=torch.int64), 0, 1)
+    return int(draw.item()) * below >> 32
+
+
+def _compiled(agents: Tensor) -> bool:
+    if agents.device.type != "cpu":
+        return False
+    from docom.rng.available import numba_is_available
+
+    return numba_is_available()

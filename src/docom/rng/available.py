@@ -1,0 +1,26 @@
+"""Whether the compiled kernels can be used here, asked once; without numba everything runs in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@cache
+def numba_is_available() -> bool:
+    """True where numba imports; a broken or absent numba is a quiet fallback, not an error."""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def jit(**options: Any) -> Callable[[Function], Function]:
+    """``numba.njit`` with the cache on, typed so that strict checking sees the plain function."""
+    import numba
+
+    return cast(Callable[[Function], Function], numba.njit(cache=True, nogil=True, **options))

@@ -1,0 +1,189 @@
+"""The simulator: all n agents in one process, as rows of one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from docom import compressors
+from docom.algorithms import Algorithm
+from docom.channels import open_links
+from docom.compressors import Compressor, Identity
+from docom.consensus import Measured, measure_gamma
+from docom.loop import Progress, Training, train
+from docom.metrics import measure
+from docom.oracles import ProblemOracle
+from docom.problems import Problem
+from docom.records import Record, Run, stop_condition
+from docom.schedules import Schedule
+from docom.transports import InProcess
+from docom.weights import Network, network
+
+
+def simulate(
+    problem: Problem,
+    algorithm: Algorithm,
+    *,
+    topology: Any = "ring",
+    weights: Any = None,
+    compressor: str | Compressor | None = "none",
+    steps: int = 1000,
+    batch_size: int | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    x0: Tensor | None = None,
+    eval_every: int | None = None,
+    callback: Callable[[Record], object] | None = None,
+    until: str | None = None,
+    exact: bool = False,
+    progress: bool | Progress = False,
+) -> Run:
+    """Run an algorithm on a problem with n agents in this process.
+
+    Args:
+        problem: see `docom.problems`.
+        algorithm: see `docom.algorithms`.
+        topology: a name ("ring", "torus", "erdos-renyi:0.3"), a networkx graph, or a mixing matrix.
+        weights: "uniform", "metropolis", "lazy", "max-degree" or a matrix; by default uniform on regular graphs, else
+            metropolis.
+        compressor: a name ("topk:0.1", "quantize:4", ...), an object such as ``TopK(fraction=0.1)``, or "none".
+        steps: how many.
+        batch_size: samples an agent draws a step, with replacement; None for full local gradients.
+        seed: of batches, compression noise, random graphs and random starts.
+        dtype, device: of all rows.
+        x0: common start ``[d]``; by default the problem's own.
+        eval_every: steps between records; by default a twentieth of the run.
+        callback: called with every record; a true return value stops the run.
+        until: stop early, for example ``"loss_worst<=0.05"``.
+        exact: gradients one agent at a time, for bits that agree with runs of real processes.
+        progress: True for a progress bar.
+
+    Returns:
+        A `Run` with the final models ``x``, the ``records``, ``to_frame()``, ``plot()`` and ``mean_model()``.
+
+    Raises:
+        ValueError, TypeError: settings that cannot be run, before anything is.
+        FloatingPointError: NaN or infinity on the way, naming agent, variable and step.
+    """
+    _check(problem, algorithm, steps, batch_size, dtype, eval_every)
+    graph = network(topology, problem.agents, weights, seed)
+    wire = channel_compressors(algorithm, compressors.parse(compressor))
+    reached = stop_condition(until)
+    start = _start(problem, x0, seed)
+    check_memory(problem, algorithm, dtype, device)
+    algorithm, measured = resolve_gamma(algorithm, wire, graph, problem, seed)
+
+    here = problem.to(dtype, device)
+    transport = InProcess(graph.degrees, device=device)
+    kinds = {variable: (kind, wire[variable]) for variable, kind in algorithm.channels.items()}
+    links = open_links(kinds, graph, problem.layout, transport, dtype, seed)
+    oracle = ProblemOracle(here, transport.agents, batch_size, seed, exact)
+    rows = start.to(device, dtype).expand(problem.agents, -1).contiguous()
+    training = Training.begin(algorithm, links, oracle, rows)
+
+    every = eval_every or max(1, steps // 20)
+    with _progress(progress, steps, algorithm.name) as bar:
+        train(training, steps, lambda x: measure(here, x), every, reached, seed, callback, bar)
+    final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
+    description = {
+        "label": algorithm.name,
+        "algorithm": algorithm,
+        "network": graph,
+        "compressor": wire,
+        "gamma": {name: found.gamma for name, found in measured.items()},
+    }
+    return Run(final, training.records, description, here.model)
+
+
+def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
+    """The compressor of each of the algorithm's variables; refuses one that the algorithm would not use."""
+    compressed = [variable for variable, kind in algorithm.channels.items() if kind == "compressed"]
+    if not compressed and not isinstance(compressor, Identity):
+        raise ValueError(
+            f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
+        )
+    chosen: dict[str, Compressor] = {variable: compressor for variable in algorithm.channels}
+    second = getattr(algorithm, "compressor_g", None)
+    if second is not None:
+        chosen["tracker"] = compressors.parse(second)
+    return chosen
+
+
+def resolve_gamma(
+    algorithm: Algorithm, wire: dict[str, Compressor], graph: Network, problem: Problem, seed: int
+) -> tuple[Algorithm, dict[str, Measured]]:
+    """The algorithm with every "auto" consensus step measured, and the measurements."""
+    gamma, gamma_g = getattr(algorithm, "gamma", None), getattr(algorithm, "gamma_g", None)
+    second = wire.get("tracker", wire.get("model"))
+    if gamma == "auto" and gamma_g is None and second != wire.get("model") and hasattr(algorithm, "gamma_g"):
+        gamma_g = "auto"  # two compressors want two steps
+    wanted = {"gamma": wire.get("model")} if gamma == "auto" else {}
+    if gamma_g == "auto":
+        wanted["gamma_g"] = second
+    alpha = algorithm.steps().get("alpha")
+    damping = alpha.value if isinstance(alpha, Schedule) else 1.0
+    measured: dict[str, Measured] = {}
+    for name, compressor in wanted.items():
+        assert compressor is not None
+        measured[name] = measure_gamma(graph, compressor, problem.layout, seed, damping, algorithm.gamma_share)
+    return algorithm.with_gamma({name: found.gamma for name, found in measured.items()}), measured
+
+
+def check_memory(problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device) -> None:
+    """Refuse a run that cannot fit, before anything is allocated."""
+    rows = algorithm.facts.memory + algorithm.points_per_step + 3  # gradients, one message, two rows of an evaluation
+    item = torch.finfo(dtype).bits // 8
+    needed = rows * problem.agents * problem.dimension * item + 2 * problem.data_bytes()
+    if torch.device(device).type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0]
+    else:
+        import psutil
+
+        available = psutil.virtual_memory().available
+    if needed > available:
+        raise ValueError(
+            f"{algorithm.name} with {problem.agents} agents and d = {problem.dimension:,} needs about "
+            f"{needed / 2**30:.1f} GiB, {available / 2**30:.1f} GiB are free; use fewer agents, a smaller model or float32"
+        )
+
+
+def _check(
+    problem: Problem, algorithm: Algorithm, steps: int, batch_size: int | None, dtype: torch.dtype, every: int | None
+) -> None:
+    if not isinstance(problem, Problem):
+        raise TypeError(f"the first argument is a problem such as docom.problems.LeastSquares(A, b), got {problem!r}")
+    if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
+        raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.05), got {algorithm!r}")
+    if not isinstance(steps, int) or steps < 0:
+        raise ValueError(f"steps is an integer >= 0, got {steps!r}")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"batch_size is an integer >= 1, or None for full local gradients, got {batch_size!r}")
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise ValueError(f"eval_every is an integer >= 1, got {every!r}")
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), got {dtype}")
+
+
+def _start(problem: Problem, x0: Tensor | None, seed: int) -> Tensor:
+    if x0 is None:
+        return problem.start(seed)
+    start = torch.as_tensor(x0)
+    if start.shape != (problem.dimension,):
+        raise ValueError(f"x0 is one common start of shape [{problem.dimension}], got {list(start.shape)}")
+    if not bool(torch.isfinite(start).all()):
+        raise FloatingPointError("x0 holds a NaN or an infinity")
+    return start
+
+
+def _progress(progress: bool | Progress, steps: int, label: str) -> Any:
+    from contextlib import nullcontext
+
+    if progress is True:
+        from docom.terminal import StepBar
+
+        return StepBar(steps, label)
+    return nullcontext(progress or None)

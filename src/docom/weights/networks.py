@@ -1,0 +1,123 @@
+"""The network that algorithms run on: a checked mixing matrix, its links and its spectrum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from docom.graphs import require_connected
+from docom.weights.matrices import ROUND_OFF, Matrix, as_matrix, doubly_stochastic, lazy
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Agents, their links and the mixing weights on these; checked when made, fixed afterwards.
+
+    Args:
+        matrix: the mixing matrix W, [n, n]; kept as a read-only float64 copy.
+        name: the topology it came from, "given" for a matrix.
+        rule: the weight rule it came from, "given" for a matrix.
+    """
+
+    matrix: Matrix
+    name: str = "given"
+    rule: str = "given"
+
+    def __post_init__(self) -> None:
+        """Refuse a W that breaks the paper's assumption on it, with the reason and a remedy."""
+        matrix = doubly_stochastic(as_matrix(self.matrix))
+        matrix.flags.writeable = False
+        object.__setattr__(self, "matrix", matrix)
+        require_connected(self.to_networkx(), "the graph of the matrix's nonzero entries")
+        if self.rho <= ROUND_OFF:
+            alternates = self.lambda_min <= ROUND_OFF - 1
+            remedy = "use weights='lazy'" if alternates else "give the links between agents more weight"
+            raise ValueError(
+                f"the mixing matrix has lambda_2={self.lambda_2:g} and lambda_n={self.lambda_min:g}, so that "
+                f"rho = 1 - max(|lambda_2|, |lambda_n|) is zero and mixing never agrees; {remedy}"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether names, rules and matrices are equal, bit for bit."""
+        if not isinstance(other, Network):
+            return NotImplemented
+        same_labels = (self.name, self.rule) == (other.name, other.rule)
+        return same_labels and np.array_equal(self.matrix, other.matrix)
+
+    def __hash__(self) -> int:
+        """Agree with `==`."""
+        return hash((self.name, self.rule, self.edges))
+
+    @property
+    def n(self) -> int:
+        """Number of agents."""
+        return len(self.matrix)
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """For each agent the others it exchanges messages with, ascending."""
+        links = [np.flatnonzero(row).tolist() for row in self.matrix]
+        return tuple(tuple(j for j in others if j != agent) for agent, others in enumerate(links))
+
+    @cached_property
+    def degrees(self) -> tuple[int, ...]:
+        """Number of neighbours of each agent."""
+        return tuple(map(len, self.neighbours))
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The links (i, j) with i < j, ascending."""
+        return tuple((i, j) for i, others in enumerate(self.neighbours) for j in others if i < j)
+
+    @cached_property
+    def lambda_min(self) -> float:
+        """The smallest eigenvalue, lambda_n."""
+        return float(self._eigenvalues[0])
+
+    @cached_property
+    def lambda_2(self) -> float:
+        """The second largest eigenvalue; a single agent has none and gets 0."""
+        return float(self._eigenvalues[-2]) if self.n > 1 else 0.0
+
+    @cached_property
+    def rho(self) -> float:
+        """The spectral gap 1 - max(|lambda_2|, |lambda_n|); 1 for a single agent."""
+        return 1.0 - max(abs(self.lambda_2), abs(self.lambda_min)) if self.n > 1 else 1.0
+
+    @cached_property
+    def omega_bar(self) -> float:
+        """||W - I||_2 = 1 - lambda_n; 0 for a single agent."""
+        return 1.0 - self.lambda_min
+
+    @cached_property
+    def _eigenvalues(self) -> Matrix:
+        return np.asarray(np.linalg.eigvalsh(self.matrix), dtype=np.float64)
+
+    def lazy(self) -> Network:
+        """Return the same links with weights (I + W) / 2, whose eigenvalues are not negative."""
+        return Network(lazy(self.matrix), self.name, "lazy")
+
+    def to_networkx(self) -> nx.Graph[int]:
+        """Return the graph of the agents 0..n-1, with W_ij as the attribute `weight` of each edge."""
+        import networkx as nx
+
+        graph: nx.Graph[int] = nx.empty_graph(self.n)
+        graph.add_weighted_edges_from((i, j, float(self.matrix[i, j])) for i, j in self.edges)
+        return graph
+
+    def describe(self) -> str:
+        """Return one line: name, size, weights and spectrum."""
+        agents = "1 agent" if self.n == 1 else f"{self.n} agents"
+        edges = "1 edge" if len(self.edges) == 1 else f"{len(self.edges)} edges"
+        spectrum = f"rho {self.rho:.3g}, omega_bar {self.omega_bar:.4g}"
+        return f"{self.name}, {agents}, {edges}, {self.rule} weights, {spectrum}"
+
+    def __str__(self) -> str:
+        """Return `describe()`."""
+        return self.describe()

@@ -1,0 +1,43 @@
+"""Numpy arrays to bytes and back, exactly.
+
+Every encoding here has a length that both ends know beforehand, so that messages need no size handshake, and
+exactly one valid spelling: a decoder given any bytes returns what was encoded or raises `WireError`. Nothing
+is ever unpickled, and no number read from a buffer decides how much memory is used.
+
+=============  ==========================================================================================
+module         what it holds
+=============  ==========================================================================================
+``bits``       unsigned integers of any width from 0 to 64 bits, back to back
+``indices``    sorted index sets as Elias-Fano codes, close to log2 C(dimension, count) bits
+``values``     float32, float64 and bfloat16 numbers, little-endian
+``frames``     the envelope of a message between processes: run, sender, variable, step, length, checksum
+=============  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from docom.wire._buffers import Buffer, WireError
+from docom.wire.bits import pack, packed_size, unpack
+from docom.wire.frames import HEADER_SIZE, Header, frame, parse_header, unframe
+from docom.wire.indices import decode_indices, encode_indices, index_size
+from docom.wire.values import bf16_bits_to_float32, decode_values, encode_values, float32_to_bf16_bits
+
+__all__ = [
+    "HEADER_SIZE",
+    "Buffer",
+    "Header",
+    "WireError",
+    "bf16_bits_to_float32",
+    "decode_indices",
+    "decode_values",
+    "encode_indices",
+    "encode_values",
+    "float32_to_bf16_bits",
+    "frame",
+    "index_size",
+    "pack",
+    "packed_size",
+    "parse_header",
+    "unframe",
+    "unpack",
+]

@@ -1,0 +1,43 @@
+"""The one place that chooses between compiled kernels and plain numpy ones; both give the same bits."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from docom.wire._buffers import Words
+
+
+class Kernels(Protocol):
+    """Loops over bits. The caller has checked the arguments: nobody here looks at lengths or ranges again."""
+
+    def pack_bits(self, values: npt.NDArray[Any], width: int, words: Words) -> None:
+        """Write unsigned `values` of `width` bits (1 to 63) back to back into all-zero `words`."""
+
+    def unpack_bits(self, words: Words, width: int, values: npt.NDArray[Any]) -> None:
+        """Fill `values` with the integers that `pack_bits` wrote."""
+
+    def write_indices(
+        self, indices: npt.NDArray[np.int64], low_width: int, high_bits: int, words: Words
+    ) -> None:
+        """Write the Elias-Fano code of increasing `indices` into all-zero `words`."""
+
+    def read_indices(
+        self, words: Words, low_width: int, high_bits: int, indices: npt.NDArray[np.int64]
+    ) -> int:
+        """Fill `indices` and return how many are marked; unless that is their number they mean nothing."""
+
+
+@functools.cache
+def kernels() -> Kernels:
+    """The compiled kernels, or the plain ones where numba cannot be imported."""
+    try:
+        from docom.wire import _kernels
+    except ImportError:
+        from docom.wire import _plain
+
+        return _plain
+    return _kernels

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import docom
+
+
+def least_squares(n: int = 8, m: int = 12, d: int = 10, spread: float = 3.0, seed: int = 0) -> docom.problems.LeastSquares:
+    """Heterogeneous least squares: every agent's own solution lies elsewhere."""
+    draw = np.random.default_rng(seed)
+    A = draw.normal(size=(n, m, d)) * (1 + draw.random(size=(n, 1, d)))
+    target = draw.normal(size=(n, d)) * spread
+    b = np.einsum("nmd,nd->nm", A, target) + draw.normal(size=(n, m))
+    return docom.problems.LeastSquares(torch.from_numpy(A), torch.from_numpy(b))
+
+
+@pytest.fixture
+def problem() -> docom.problems.LeastSquares:
+    return least_squares()

@@ -1,0 +1,152 @@
+"""Trajectories equal the independent reference, step by step, for every algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import reference
+import torch
+from conftest import least_squares
+
+import docom
+from docom import rng
+from docom.simulate import simulate
+
+STEPS = 200
+BATCH = 3
+SEED = 5
+
+# Every registered algorithm, in each of its forms: settings of the class, and what the reference calls them.
+CASES: dict[str, tuple[docom.Algorithm, dict[str, object]]] = {
+    "docom": (docom.DoCoM(lr=0.02, gamma=0.3, beta=0.2), {}),
+    "docom-beta1": (docom.DoCoM(lr=0.01, gamma=0.3, beta=1.0), {}),
+    "docom-stale": (docom.DoCoM(lr=0.02, gamma=0.3, beta=0.2, order="stale"), {}),
+    "docom-heavy-ball": (docom.DoCoM(lr=0.005, gamma=0.3, beta=0.2, heavy_ball=0.8), {}),
+    "docom-two-gammas": (docom.DoCoM(lr=0.02, gamma=0.3, gamma_g=0.15, beta=0.2), {}),
+    "docom-b0": (docom.DoCoM(lr=0.02, gamma=0.3, beta=0.2, b0=4), {}),
+    "docom-schedules": (
+        docom.DoCoM(
+            lr=docom.schedules.Steps(0.02, at=(20, 90)),
+            gamma=docom.schedules.InverseCubeRoot(0.5),
+            beta=docom.schedules.InverseSqrt(0.9),
+        ),
+        {},
+    ),
+    "dsgd": (docom.DSGD(lr=0.02), {}),
+    "dsgd-atc": (docom.DSGD(lr=0.02, order="atc"), {}),
+    "gnsd": (docom.GNSD(lr=0.01), {}),
+    "gnsd-atc": (docom.GNSD(lr=0.01, order="atc"), {}),
+    "detag": (docom.DeTAG(lr=0.005), {"acceleration": 0.0}),
+    "detag-rounds": (docom.DeTAG(lr=0.005, rounds=3, acceleration=0.2), {}),
+    "detag-accelerated-once": (docom.DeTAG(lr=0.005, acceleration=0.1), {}),
+    "detag-plain-rounds": (docom.DeTAG(lr=0.005, rounds=2, acceleration=0.0), {}),
+    "detag-updated": (docom.DeTAG(lr=0.005, rounds=2, acceleration=0.3, tracker_in_step="updated"), {}),
+    "detag-old": (docom.DeTAG(lr=0.005, rounds=2, acceleration=0.3, tracker_in_step="old"), {}),
+    "gt-hsgd": (docom.GTHSGD(lr=0.02, beta=0.2), {}),
+    "gt-hsgd-beta1": (docom.GTHSGD(lr=0.02, beta=1.0), {}),
+    "choco-sgd": (docom.ChocoSGD(lr=0.02, gamma=0.3), {}),
+    "choco-sgd-iclr": (docom.ChocoSGD(lr=0.02, gamma=0.3, order="iclr", hat0="zero"), {}),
+    "beer": (docom.BEER(lr=0.01, gamma=0.2), {}),
+    "cedas": (docom.CEDAS(lr=0.01, gamma=0.2, alpha=0.1), {}),
+    "cedas-no-local-step": (docom.CEDAS(lr=0.01, gamma=0.2, alpha=0.1, first_local_step=False), {}),
+    "lead": (docom.LEAD(lr=0.01, gamma=0.2, alpha=0.1), {}),
+    "lead-no-local-step": (docom.LEAD(lr=0.01, gamma=0.2, alpha=0.1, first_local_step=False), {}),
+    "cdproxsgt": (docom.CDProxSGT(lr=0.01, gamma=0.3), {}),
+    "cdproxsgt-x0": (docom.CDProxSGT(lr=0.01, gamma=0.3, gamma_g=0.2, hat0="x0"), {}),
+    "motef": (docom.MoTEF(lr=0.02, gamma=0.2, beta=0.3), {}),
+    "d2": (docom.D2(lr=0.02), {}),
+    "extra": (docom.EXTRA(lr=0.02), {}),
+    "qg-dsgdm": (docom.QGDSGDm(lr=0.01, momentum=0.7), {}),
+    "momentum-tracking": (docom.MomentumTracking(lr=0.005, momentum=0.7), {}),
+    "allreduce-sgd": (docom.AllReduceSGD(lr=0.02, momentum=0.5), {}),
+    "allreduce-storm": (docom.AllReduceSTORM(lr=0.02, beta=0.2), {}),
+}  # fmt: skip
+
+
+def test_every_algorithm_has_a_case() -> None:
+    assert {case.name for case, _ in CASES.values()} == set(docom.ALGORITHMS)
+
+
+def trajectory(problem, algorithm, compressor, topology, batch=BATCH, steps=STEPS, x0=None):
+    """The library's iterates 0 .. steps, by stopping it nowhere and looking at every step."""
+    seen = []
+    original = type(algorithm).iterate
+
+    class Watched(type(algorithm)):  # type: ignore[misc]
+        def iterate(self, state):
+            seen.append(state.x.clone().numpy())
+            return original(self, state)
+
+    watched = Watched(**{f.name: getattr(algorithm, f.name) for f in fields(algorithm)})
+    simulate(
+        problem, watched, topology=topology, compressor=compressor, steps=steps, batch_size=batch, seed=SEED,
+        dtype=torch.float64, eval_every=1, x0=x0,
+    )  # fmt: skip
+    return seen[: steps + 1]
+
+
+def reference_trajectory(problem, algorithm, extra, compress, W, batch=BATCH, steps=STEPS, x0=None):
+    key = rng.Key(SEED, rng.BATCH)
+    n, d = problem.agents, problem.dimension
+    A = problem.features.reshape(n, -1, d).numpy()
+    b = problem.targets.reshape(n, -1).numpy()
+
+    def gradient_on(agent, x, rows):
+        return A[agent][rows].T @ (A[agent][rows] @ x - b[agent][rows]) / len(rows)
+
+    def rows_of(agent, draw, size):
+        if size is None:
+            return np.arange(A.shape[1])
+        return rng.batch_indices(key, torch.tensor([agent]), draw, torch.tensor([A.shape[1]]), size)[0].numpy()
+
+    first = algorithm.b0 or ("full" if algorithm.full_start else batch)
+    hyper = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    for name in ("b0", "output", "compressor_g", "prox"):
+        hyper.pop(name, None)
+    return reference.run(
+        algorithm.name, W=W, x0=np.zeros(d) if x0 is None else x0.numpy(), steps=steps, compress=compress,
+        gradient=lambda agent, x, draw: gradient_on(agent, x, rows_of(agent, draw, batch)),
+        initial_gradient=lambda agent, x: gradient_on(agent, x, rows_of(agent, 0, None if first == "full" else first)),
+        **(hyper | extra),
+    )  # fmt: skip
+
+
+def compressed(algorithm) -> bool:
+    return "compressed" in algorithm.channels.values()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("compressor", ["none", "topk:0.3"])
+def test_trajectory_equals_reference(case: str, compressor: str) -> None:
+    algorithm, extra = CASES[case]
+    if compressor != "none" and not compressed(algorithm):
+        with pytest.raises(ValueError, match="uncompressed"):
+            simulate(least_squares(), algorithm, compressor=compressor)
+        return
+    problem = least_squares()
+    x0 = torch.linspace(-1, 1, problem.dimension, dtype=torch.float64)
+    topology = "erdos-renyi:0.4"
+    W = docom.network(topology, problem.agents, seed=SEED).matrix
+    compress = reference.identity if compressor == "none" else reference.top_k(3)
+    ours = trajectory(problem, algorithm, compressor, topology, x0=x0)
+    theirs = reference_trajectory(problem, algorithm, extra, compress, W, x0=x0)
+    assert len(ours) == len(theirs) == STEPS + 1
+    scale = max(1.0, max(float(np.abs(rows).max()) for rows in theirs))
+    for step, (mine, printed) in enumerate(zip(ours, theirs, strict=True)):
+        assert np.abs(mine - printed).max() <= 1e-10 * scale, f"step {step}"
+    assert np.abs(ours[-1] - ours[0]).max() > 0.1, "the run must have moved, or the comparison says nothing"
+
+
+def test_prox_output_and_trajectory() -> None:
+    problem = least_squares()
+    prox = docom.L1(0.5)
+    algorithm = docom.CDProxSGT(lr=0.01, gamma=0.3, prox=prox)
+    W = docom.network("ring", problem.agents).matrix
+    run = simulate(problem, algorithm, compressor="topk:0.3", steps=STEPS, batch_size=BATCH, seed=SEED, dtype=torch.float64)
+    numpy_prox = lambda x, eta: np.sign(x) * np.maximum(np.abs(x) - eta * 0.5, 0)  # noqa: E731
+    theirs = reference_trajectory(problem, algorithm, {"prox": numpy_prox}, reference.top_k(3), W)
+    ours = trajectory(problem, algorithm, "topk:0.3", "ring")
+    assert np.abs(ours[-1] - theirs[-1]).max() <= 1e-10
+    assert not np.allclose(run.x.numpy(), ours[-1]), "the output is the prox output, not the model that is gossiped"

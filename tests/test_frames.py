@@ -1,0 +1,198 @@
+"""Frames: what was sent comes back, and anything else is refused for the right reason."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from docom.wire import HEADER_SIZE, WireError, frame, parse_header, unframe
+
+RUN = bytes(range(16))
+PLACE: dict[str, Any] = {"run": RUN, "sender": 3, "variable": 1, "step": 17}
+PAYLOAD = b"a payload of some bytes"
+
+# Where each field lies and what unframe says of it; written out again so that the format cannot drift unseen.
+FIELDS = {
+    "magic": (0, 4, "wrong magic"),
+    "version": (4, 1, "unknown version"),
+    "reserved": (5, 1, "reserved byte"),
+    "variable": (6, 2, "another variable: expected variable 1, got"),
+    "run": (8, 16, "another run: expected 000102030405060708090a0b0c0d0e0f, got"),
+    "sender": (24, 4, "another sender: expected sender 3, got"),
+    "step": (28, 8, "another step: expected step 17, got"),
+    "length": (36, 8, f"another length: expected length {len(PAYLOAD)}, got"),
+    "checksum": (44, 4, "wrong checksum"),
+    "payload": (48, len(PAYLOAD), "wrong checksum"),
+}
+
+
+def open_frame(buffer: bytes) -> bytes:
+    return bytes(unframe(buffer, **PLACE, length=len(PAYLOAD)))
+
+
+def resealed(buffer: bytes | bytearray) -> bytes:
+    """The frame with the checksum that its bytes ask for."""
+    return bytes(buffer[:44]) + struct.pack("<I", zlib.crc32(buffer[:44] + buffer[48:])) + bytes(buffer[48:])
+
+
+@given(
+    payload=st.binary(max_size=200),
+    run=st.binary(min_size=16, max_size=16),
+    sender=st.integers(0, 2**32 - 1),
+    variable=st.integers(0, 2**16 - 1),
+    step=st.integers(0, 2**64 - 1),
+)
+def test_frames_carry_their_payload(
+    payload: bytes, run: bytes, sender: int, variable: int, step: int
+) -> None:
+    place: dict[str, Any] = {"run": run, "sender": sender, "variable": variable, "step": step}
+    buffer = frame(payload, **place)
+    assert len(buffer) == HEADER_SIZE + len(payload)
+    header = parse_header(buffer)
+    assert (header.run, header.sender, header.variable, header.step) == (run, sender, variable, step)
+    assert header.length == len(payload)
+    assert unframe(buffer, **place, length=len(payload)) == payload
+    assert frame(np.frombuffer(payload, np.uint8), **place) == buffer
+
+
+def test_the_payload_is_a_view_of_what_was_received() -> None:
+    received = np.frombuffer(frame(PAYLOAD, **PLACE), np.uint8).copy()
+    payload = unframe(received, **PLACE, length=len(PAYLOAD))
+    assert payload == PAYLOAD
+    received[HEADER_SIZE] ^= 0xFF
+    assert payload != PAYLOAD
+
+
+def test_the_layout_is_the_documented_one() -> None:
+    assert HEADER_SIZE == 48
+    fields = struct.pack("<4sBBH16sIQQ", b"DCM1", 1, 0, 1, RUN, 3, 17, len(PAYLOAD))
+    checksum = struct.pack("<I", zlib.crc32(fields + PAYLOAD))
+    assert frame(PAYLOAD, **PLACE) == fields + checksum + PAYLOAD
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_altered_bit_is_refused_for_its_reason(field: str) -> None:
+    start, size, reason = FIELDS[field]
+    original = frame(PAYLOAD, **PLACE)
+    for bit in range(8 * start, 8 * (start + size)):
+        altered = bytearray(original)
+        altered[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(WireError, match=reason):
+            open_frame(bytes(altered))
+        if field in ("checksum", "payload"):
+            continue  # with a fitting checksum these are other messages, not damaged ones
+        with pytest.raises(WireError, match=reason):
+            open_frame(resealed(altered))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"run": bytes(16)}, "another run.*, got " + "00" * 16),
+        ({"sender": 4}, "expected sender 3, got 4"),
+        ({"variable": 0}, "expected variable 1, got 0"),
+        ({"step": 16}, "expected step 17, got 16"),
+        ({"step": 2**63}, f"expected step 17, got {2**63}"),
+    ],
+)
+def test_sound_frames_of_something_else_are_refused(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        open_frame(frame(PAYLOAD, **(PLACE | change)))
+
+
+def test_wrong_lengths_are_refused() -> None:
+    buffer = frame(PAYLOAD, **PLACE)
+    for size in range(HEADER_SIZE):
+        with pytest.raises(WireError, match=f"truncated frame: a header has 48 bytes, got {size}"):
+            open_frame(buffer[:size])
+        with pytest.raises(WireError, match="truncated"):
+            parse_header(buffer[:size])
+    for size in range(len(PAYLOAD)):
+        with pytest.raises(WireError, match=f"truncated frame: expected a payload of 23 bytes, got {size}"):
+            open_frame(buffer[: HEADER_SIZE + size])
+    with pytest.raises(WireError, match="too long: expected a payload of 23 bytes, got 24"):
+        open_frame(buffer + b"\0")
+    with pytest.raises(WireError, match="expected length 23, got 22"):
+        open_frame(frame(PAYLOAD[:-1], **PLACE))
+
+
+@pytest.mark.parametrize("declared", [2**31, 2**32, 2**48, 2**63, 2**64 - 1])
+def test_a_huge_declared_length_uses_no_memory(declared: int) -> None:
+    buffer = bytearray(frame(PAYLOAD, **PLACE))
+    buffer[36:44] = struct.pack("<Q", declared)
+    sealed = resealed(buffer)
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match=f"expected length 23, got {declared}"):
+            open_frame(sealed)
+        with pytest.raises(WireError, match=f"expected a payload of {declared} bytes, got 23"):
+            unframe(sealed, **PLACE, length=declared)
+        assert parse_header(sealed).length == declared
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"run": b"short"}, "16 bytes, got 5"),
+        ({"sender": -1}, r"sender of a frame lies in 0 \.\. 4294967295, got -1"),
+        ({"sender": 2**32}, "got 4294967296"),
+        ({"variable": 2**16}, r"variable of a frame lies in 0 \.\. 65535, got 65536"),
+        ({"step": 2**64}, "step of a frame"),
+    ],
+)
+def test_frames_that_cannot_be_written_are_refused(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        frame(PAYLOAD, **(PLACE | change))
+
+
+def check_damage_is_refused(payload: bytes, seed: int, cases: int) -> None:
+    """Flipped bits, cut ends, bytes too many and noise, of headers and payloads alike."""
+    rng = np.random.default_rng(seed)
+    original = frame(payload, **PLACE)
+    for _ in range(cases):
+        buffer = bytearray(original)
+        match int(rng.integers(4)):
+            case 0:
+                del buffer[rng.integers(len(buffer)) :]
+            case 1:
+                buffer += rng.bytes(int(rng.integers(1, 60)))
+            case 2:
+                for bit in rng.choice(8 * len(buffer), size=rng.integers(1, 4), replace=False):
+                    buffer[bit // 8] ^= 1 << bit % 8
+            case _:
+                start = rng.integers(len(buffer))
+                buffer[start:] = rng.bytes(len(buffer) - start)
+        if buffer != original:
+            with pytest.raises(WireError):
+                unframe(buffer, **PLACE, length=len(payload))
+        if len(buffer) < HEADER_SIZE:
+            continue
+        forged = resealed(buffer)  # now only the header's fields can tell
+        try:
+            content = unframe(forged, **PLACE, length=len(payload))
+        except WireError:
+            continue
+        assert frame(content, **PLACE) == forged
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**32))
+def test_damaged_frames_are_refused(payload: bytes, seed: int) -> None:
+    check_damage_is_refused(payload, seed, cases=10)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=1500)
+@given(st.binary(max_size=100), st.integers(0, 2**32))
+def test_a_hundred_thousand_damaged_frames(payload: bytes, seed: int) -> None:
+    check_damage_is_refused(payload, seed, cases=80)
