@@ -7,7 +7,9 @@ import torch
 import docom
 
 
-def least_squares(n: int = 8, m: int = 12, d: int = 10, spread: float = 3.0, seed: int = 0) -> docom.problems.LeastSquares:
+def least_squares(
+    n: int = 8, m: int = 12, d: int = 10, spread: float = 3.0, seed: int = 0
+) -> docom.problems.LeastSquares:
     """Heterogeneous least squares: every agent's own solution lies elsewhere."""
     draw = np.random.default_rng(seed)
     A = draw.normal(size=(n, m, d)) * (1 + draw.random(size=(n, 1, d)))

@@ -6,11 +6,11 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-import reference
 import torch
-from conftest import least_squares
 
 import docom
+import reference
+from conftest import least_squares
 from docom import rng
 from docom.simulate import simulate
 
@@ -144,7 +144,15 @@ def test_prox_output_and_trajectory() -> None:
     prox = docom.L1(0.5)
     algorithm = docom.CDProxSGT(lr=0.01, gamma=0.3, prox=prox)
     W = docom.network("ring", problem.agents).matrix
-    run = simulate(problem, algorithm, compressor="topk:0.3", steps=STEPS, batch_size=BATCH, seed=SEED, dtype=torch.float64)
+    run = simulate(
+        problem,
+        algorithm,
+        compressor="topk:0.3",
+        steps=STEPS,
+        batch_size=BATCH,
+        seed=SEED,
+        dtype=torch.float64,
+    )
     numpy_prox = lambda x, eta: np.sign(x) * np.maximum(np.abs(x) - eta * 0.5, 0)  # noqa: E731
     theirs = reference_trajectory(problem, algorithm, {"prox": numpy_prox}, reference.top_k(3), W)
     ours = trajectory(problem, algorithm, "topk:0.3", "ring")

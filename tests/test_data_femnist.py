@@ -229,9 +229,7 @@ def test_nothing_is_unpickled(tmp_path: Path, arrays: Arrays) -> None:
 
 def test_npz_header_that_lies(tmp_path: Path) -> None:
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "|u1", "fortran_order": False, "shape": (2**40, 28, 28)}
-    )
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (2**40, 28, 28)})
     with zipfile.ZipFile(tmp_path / "set.npz", "w") as archive:
         archive.writestr("images.npy", header.getvalue() + bytes(784))
     with pytest.raises(DataError, match="does not have the size"):

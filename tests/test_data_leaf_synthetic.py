@@ -42,9 +42,7 @@ def test_defaults_are_leafs_own_numbers(samples: list[leaf_synthetic.Sample]) ->
         np.testing.assert_allclose(samples[agent][0][0, :4], features, rtol=0, atol=1e-14)
     for agent, total in FEATURE_SUMS.items():
         assert samples[agent][0].sum() == pytest.approx(total, rel=1e-12)
-    assert all(
-        x.dtype == np.float64 and x.shape == (len(y), 1000) and y.dtype == np.int64 for x, y in samples
-    )
+    assert all(x.dtype == np.float64 and x.shape == (len(y), 1000) and y.dtype == np.int64 for x, y in samples)
 
 
 def test_all_test_vectors(samples: list[leaf_synthetic.Sample]) -> None:
@@ -54,9 +52,7 @@ def test_all_test_vectors(samples: list[leaf_synthetic.Sample]) -> None:
     assert [len(y) for _, y in samples] == vectors["num_samples"]
     assert [np.bincount(y, minlength=5).tolist() for _, y in samples] == vectors["labels_per_agent"]
     first = np.stack([x[0, :6] for x, _ in samples])
-    np.testing.assert_allclose(
-        first, vectors["x_first_sample_first_6_features_per_agent"], rtol=0, atol=1e-14
-    )
+    np.testing.assert_allclose(first, vectors["x_first_sample_first_6_features_per_agent"], rtol=0, atol=1e-14)
     np.testing.assert_allclose([x.sum() for x, _ in samples], vectors["x_sum_per_agent"], rtol=1e-12)
     assert digest(samples) == vectors["labels_sha256_uint8_in_agent_order"]
 
@@ -96,9 +92,7 @@ def test_sixty_per_cent_are_the_papers_counts(samples: list[leaf_synthetic.Sampl
     assert sorted((len(y) for _, y in train), reverse=True) == PAPER_COUNTS
     for (x, y), parts in zip(samples, zip(train, test, strict=True), strict=True):
         # The two parts are the agent's samples, each once, with their own labels.
-        whole = np.c_[
-            np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-        ]
+        whole = np.c_[np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])]
         assert whole.shape == (len(y), 1001)
         np.testing.assert_array_equal(np.unique(whole, axis=0), np.unique(np.c_[x, y], axis=0))
 

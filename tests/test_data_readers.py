@@ -55,9 +55,7 @@ def test_idx_round_trip(tmp_path: Path, array: np.ndarray, zipped: bool) -> None
 
 @in_folder
 @given(at=st.integers(0, 43), value=st.integers(0, 255), cut=st.integers(0, 44), zipped=st.booleans())
-def test_damaged_idx_is_refused_or_read_whole(
-    tmp_path: Path, at: int, value: int, cut: int, zipped: bool
-) -> None:
+def test_damaged_idx_is_refused_or_read_whole(tmp_path: Path, at: int, value: int, cut: int, zipped: bool) -> None:
     content = bytearray(idx_bytes(np.arange(16, dtype=np.int16).reshape(4, 4)))
     content[at] = value
     path = tmp_path / "array"

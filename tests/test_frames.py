@@ -49,9 +49,7 @@ def resealed(buffer: bytes | bytearray) -> bytes:
     variable=st.integers(0, 2**16 - 1),
     step=st.integers(0, 2**64 - 1),
 )
-def test_frames_carry_their_payload(
-    payload: bytes, run: bytes, sender: int, variable: int, step: int
-) -> None:
+def test_frames_carry_their_payload(payload: bytes, run: bytes, sender: int, variable: int, step: int) -> None:
     place: dict[str, Any] = {"run": run, "sender": sender, "variable": variable, "step": step}
     buffer = frame(payload, **place)
     assert len(buffer) == HEADER_SIZE + len(payload)

@@ -412,9 +412,7 @@ def test_an_adjacency_matrix_with_a_rule_is_a_graph() -> None:
     adjacency = nx.to_numpy_array(nx.star_graph(4))
     for rule in ("metropolis", "lazy", "max-degree"):
         np.testing.assert_array_equal(network(adjacency, 5, rule).matrix, network("star", 5, rule).matrix)
-    np.testing.assert_array_equal(
-        network([[0, 1], [1, 0]], weights="uniform").matrix, network("ring", 2).matrix
-    )
+    np.testing.assert_array_equal(network([[0, 1], [1, 0]], weights="uniform").matrix, network("ring", 2).matrix)
 
 
 def test_lazy_makes_an_alternating_matrix_usable() -> None:
@@ -560,9 +558,7 @@ def test_refused_weights() -> None:
         network("star", 5, "uniform")
     with pytest.raises(TypeError, match="got float"):
         network("ring", 5, 0.5)
-    with pytest.raises(
-        ValueError, match=r"links agents 0 and 2 \(weight 0.2\), but the graph 'ring' does not"
-    ):
+    with pytest.raises(ValueError, match=r"links agents 0 and 2 \(weight 0.2\), but the graph 'ring' does not"):
         network("ring", 5, np.full((5, 5), 0.2))
     for weights in ("metropolis", np.full((2, 2), 0.5)):
         with pytest.raises(ValueError, match="holds weights already"):

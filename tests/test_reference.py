@@ -248,15 +248,9 @@ SCHEDULED: list[tuple[str, dict[str, Any], dict[str, int]]] = [
 
 @pytest.mark.parametrize(
     ("name", "settings", "parameter", "lag"),
-    [
-        (name, settings, parameter, lag)
-        for name, settings, lags in SCHEDULED
-        for parameter, lag in lags.items()
-    ],
+    [(name, settings, parameter, lag) for name, settings, lags in SCHEDULED for parameter, lag in lags.items()],
 )
-def test_iteration_t_uses_the_value_at_t(
-    name: str, settings: dict[str, Any], parameter: str, lag: int
-) -> None:
+def test_iteration_t_uses_the_value_at_t(name: str, settings: dict[str, Any], parameter: str, lag: int) -> None:
     compressed = name in {case[0] for case in MESSAGES}
     settings = {"lr": 0.05, "steps": 12} | (STEADY if compressed else {}) | settings
     before, change = settings.get(parameter, 0.0), 5
@@ -490,9 +484,7 @@ MEANS: list[tuple[Directions, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("directions", "name", "settings"), MEANS)
-def test_mean_model_steps_along_the_mean_estimate(
-    directions: Directions, name: str, settings: dict[str, Any]
-) -> None:
+def test_mean_model_steps_along_the_mean_estimate(directions: Directions, name: str, settings: dict[str, Any]) -> None:
     path = trajectory(name, **(LR | settings))
 
     def mean_gradient(rows: Array, draw: int) -> Array:
@@ -576,9 +568,7 @@ def test_initial_gradient_replaces_draw_zero() -> None:
         return noisy(agent, x, draw)
 
     settings = LR | TOP | {"beta": 0.3, "steps": 5}
-    given_first = trajectory(
-        "docom", gradient=no_first_draw, initial_gradient=lambda i, x: noisy(i, x, 0), **settings
-    )
+    given_first = trajectory("docom", gradient=no_first_draw, initial_gradient=lambda i, x: noisy(i, x, 0), **settings)
     np.testing.assert_array_equal(given_first, trajectory("docom", **settings))
 
 
@@ -632,9 +622,7 @@ def test_top_k_keeps_the_largest_and_the_first_of_equals(entries: list[int], dat
 
 def test_top_d_is_the_identity() -> None:
     settings = LR | {"gamma": 0.4, "beta": 0.3}
-    assert_same(
-        trajectory("docom", compress=top_k(D), **settings), trajectory("docom", compress=identity, **settings)
-    )
+    assert_same(trajectory("docom", compress=top_k(D), **settings), trajectory("docom", compress=identity, **settings))
 
 
 def test_what_is_unknown_is_refused() -> None:

@@ -261,9 +261,7 @@ def test_schedule_b_is_admissible_for_enormous_networks_only() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(settings_of, st.floats(1e-8, 10), st.floats(1e-8, 2), st.floats(1e-8, 2), st.booleans())
-def test_conditions_report_and_never_raise(
-    c: Constants, eta: float, gamma: float, beta: float, printed: bool
-) -> None:
+def test_conditions_report_and_never_raise(c: Constants, eta: float, gamma: float, beta: float, printed: bool) -> None:
     found = conditions(c, 10, eta, gamma, beta, printed)
     for group in ("theorem", "proof"):
         for variable in ("eta", "gamma"):
@@ -394,15 +392,11 @@ def test_rescaling_the_objective_rescales_every_bound(c: Constants, s: float) ->
         first = theorem_bound(c, T, eta, gamma, beta, printed)
         second = theorem_bound(scaled, T, eta / s, gamma, beta, printed)
         assert dict(second.terms) == pytest.approx({k: s**2 * v for k, v in first.terms.items()})
-    assert pl_bound(scaled, T, eta / s, gamma, beta).total == pytest.approx(
-        s * pl_bound(c, T, eta, gamma, beta).total
-    )
+    assert pl_bound(scaled, T, eta / s, gamma, beta).total == pytest.approx(s * pl_bound(c, T, eta, gamma, beta).total)
     one = beta_one_gamma_inf(c)
     step = beta_one_step(c, T, one)
     assert beta_one_step(scaled, T, one) == pytest.approx(step / s)
-    assert beta_one_bound(scaled, T, step / s, one).total == pytest.approx(
-        s**2 * beta_one_bound(c, T, step, one).total
-    )
+    assert beta_one_bound(scaled, T, step / s, one).total == pytest.approx(s**2 * beta_one_bound(c, T, step, one).total)
     for name in ("A", "B", "C", "feasible", "PL-balanced"):
         assert schedule(name, scaled, T).eta == pytest.approx(schedule(name, c, T).eta / s)
         assert schedule(name, scaled, T).beta == pytest.approx(schedule(name, c, T).beta)
@@ -490,9 +484,7 @@ def test_beta_one_constants_are_the_sums_they_abbreviate() -> None:
             k = beta_one_constants(c, eta, gamma, printed)
             a, b, w = k.weights
             noise = 8 * (a / (c.rho * gamma) + 5 * b / c.delta + 15 * w * eta**2 / (c.rho * c.delta * gamma))
-            gradient = (
-                a * gamma * c.rho / 4 + 2 * b * gamma**2 * c.rho**2 / c.delta + 29 * w * eta**2 / c.delta
-            )
+            gradient = a * gamma * c.rho / 4 + 2 * b * gamma**2 * c.rho**2 / c.delta + 29 * w * eta**2 / c.delta
             assert k.C_sigma * eta**2 == pytest.approx(noise)
             assert k.C_grad * eta**2 == pytest.approx(gradient)
 
@@ -587,9 +579,7 @@ def test_cost_table_rows() -> None:
     st.sampled_from(["A", "B", "C", "feasible"]),
     st.booleans(),
 )
-def test_calculate_is_strict_json_and_agrees_with_its_parts(
-    c: Constants, T: float, name: str, printed: bool
-) -> None:
+def test_calculate_is_strict_json_and_agrees_with_its_parts(c: Constants, T: float, name: str, printed: bool) -> None:
     result = calculate(c, T, schedule=name, printed=printed)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     steps = schedule(name, c, T, printed)
@@ -597,9 +587,7 @@ def test_calculate_is_strict_json_and_agrees_with_its_parts(
     assert result["gamma_inf"] == steps.gamma == gamma_inf(c, printed)
     bound = theorem_bound(replace(c, b0=steps.b0), T, steps.eta, steps.gamma, steps.beta, printed)
     assert result["bound"]["total"] == bound.total == pytest.approx(sum(bound.terms.values()))
-    assert result["bound"]["guaranteed"] == all(
-        x["satisfied"] for x in result["conditions"] if x["group"] == "theorem"
-    )
+    assert result["bound"]["guaranteed"] == all(x["satisfied"] for x in result["conditions"] if x["group"] == "theorem")
     assert {"A", "B", "C", "feasible"} <= set(result["schedules"])
 
 

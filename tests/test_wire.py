@@ -132,9 +132,7 @@ def test_pack_is_one_long_little_endian_number(case: tuple[np.ndarray, int]) -> 
     assert result.dtype.kind == "u"
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64, ">i4"]
-)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64, ">i4"])
 @pytest.mark.parametrize("width", [5, 8, 13, 32, 40])
 def test_pack_takes_any_integers_however_they_lie(dtype: Any, width: int) -> None:
     values = np.arange(0, 31, dtype=dtype)
@@ -334,9 +332,7 @@ def test_values_refuse_other_dtypes_and_lengths() -> None:
 def test_bf16_patterns_are_finite_exactly_when_their_numbers_are() -> None:
     patterns = np.arange(2**16, dtype=np.uint16)
     finite = np.isfinite(wire.bf16_bits_to_float32(patterns))
-    accepted = wire.decode_values(
-        wire.encode_values(patterns[finite]), int(finite.sum()), np.uint16, finite=True
-    )
+    accepted = wire.decode_values(wire.encode_values(patterns[finite]), int(finite.sum()), np.uint16, finite=True)
     assert np.array_equal(accepted, patterns[finite])
     for pattern in patterns[~finite]:
         with pytest.raises(WireError, match="number 0 is NaN"):
@@ -419,9 +415,7 @@ indices = np.arange(7, 66126, 19)
 sys.stdout.write(wire.encode_indices(indices, 66126).hex())
 sys.stdout.write(wire.pack(indices % 32, 5).hex())
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
-    )
+    run = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
     assert run.stderr == ""
     indices = np.arange(7, 66126, 19)
     assert run.stdout == wire.encode_indices(indices, 66126).hex() + wire.pack(indices % 32, 5).hex()

@@ -39,7 +39,7 @@ _WHERE: dict[str, str | None] = {
     ),
 }  # fmt: skip
 
-__all__ = [*sorted(_WHERE), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_WHERE), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -100,10 +100,12 @@ def train(
     seed: int = 0,
     callback: Callback | None = None,
     progress: Progress | None = None,
+    after_step: Callable[[Training], bool] | None = None,
 ) -> None:
     """Run until ``steps`` are done, ``reached`` says so of a record, or the callback returns something true.
 
-    Records are made at step 0, every ``eval_every`` steps, and at the end.
+    Records are made at step 0, every ``eval_every`` steps, and at the end. ``after_step`` is called between steps (to save
+    a checkpoint, to obey an interrupt) and stops the run at once by returning True.
     """
     keep_at = -1
     if training.algorithm.output == "uniform":
@@ -123,3 +125,5 @@ def train(
         training.advance()
         if progress is not None:
             progress.step(training.step)
+        if after_step is not None and after_step(training):
+            return

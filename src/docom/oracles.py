@@ -19,7 +19,9 @@ class ProblemOracle:
     samples: per-sample gradients evaluated by all agents so far.
     """
 
-    def __init__(self, problem: Problem, agents: Tensor, batch_size: int | None, seed: int, exact: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, agents: Tensor, batch_size: int | None, seed: int, exact: bool = False
+    ) -> None:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
         self.key = rng.Key(seed, rng.BATCH)
         self.samples = 0
@@ -38,13 +40,15 @@ class ProblemOracle:
         counts = problem.counts
         self.samples += len(points) * (int(counts.sum()) if size is None else problem.agents * size)
         batch = None if size is None else rng.batch_indices(self.key, agents, draw, counts[agents], size)
+        noise = rng.integer(rng.Key(self.key.seed, rng.NOISE), 2**31, draw)
         if not self.exact:
-            return problem.gradients(points, batch, agents)
+            return problem.gradients(points, batch, agents, noise)
         parts = [
             problem.gradients(
                 [point[row : row + 1] for point in points],
                 None if batch is None else batch[row : row + 1],
                 agents[row : row + 1],
+                noise + int(agents[row]),
             )
             for row in range(len(agents))
         ]

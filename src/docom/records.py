@@ -63,9 +63,11 @@ def plot(runs: dict[str, list[Record]], x: str = "step", y: tuple[str, ...] | No
         for label, records in runs.items():
             points = [(record[x], record[name]) for record in records if name in record]
             axis.plot(*zip(*points, strict=True), label=label, linewidth=1.6)
-        if not name.endswith("accuracy_worst") and all(r[name] > 0 for rs in runs.values() for r in rs[1:] if name in r):
+        if not name.endswith("accuracy_worst") and all(
+            r[name] > 0 for rs in runs.values() for r in rs[1:] if name in r
+        ):
             axis.set_yscale("log")
-        axis.set_xlabel(x)
+        axis.set_xlabel(x.replace("_", " "))
         axis.set_title(name.replace("_", " "), fontsize=11)
         axis.grid(alpha=0.3)
     handles, labels = axes[0].get_legend_handles_labels()

@@ -69,34 +69,75 @@ def simulate(
         ValueError, TypeError: settings that cannot be run, before anything is.
         FloatingPointError: NaN or infinity on the way, naming agent, variable and step.
     """
-    _check(problem, algorithm, steps, batch_size, dtype, eval_every)
-    graph = network(topology, problem.agents, weights, seed)
-    wire = channel_compressors(algorithm, compressors.parse(compressor))
+    simulation = Simulation(
+        problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
+        dtype=dtype, device=device, x0=x0, exact=exact,
+    )  # fmt: skip
+    if not isinstance(steps, int) or steps < 0:
+        raise ValueError(f"steps is an integer >= 0, got {steps!r}")
+    if eval_every is not None and (not isinstance(eval_every, int) or eval_every < 1):
+        raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
     reached = stop_condition(until)
-    start = _start(problem, x0, seed)
-    check_memory(problem, algorithm, dtype, device)
-    algorithm, measured = resolve_gamma(algorithm, wire, graph, problem, seed)
-
-    here = problem.to(dtype, device)
-    transport = InProcess(graph.degrees, device=device)
-    kinds = {variable: (kind, wire[variable]) for variable, kind in algorithm.channels.items()}
-    links = open_links(kinds, graph, problem.layout, transport, dtype, seed)
-    oracle = ProblemOracle(here, transport.agents, batch_size, seed, exact)
-    rows = start.to(device, dtype).expand(problem.agents, -1).contiguous()
-    training = Training.begin(algorithm, links, oracle, rows)
-
     every = eval_every or max(1, steps // 20)
-    with _progress(progress, steps, algorithm.name) as bar:
-        train(training, steps, lambda x: measure(here, x), every, reached, seed, callback, bar)
-    final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
-    description = {
-        "label": algorithm.name,
-        "algorithm": algorithm,
-        "network": graph,
-        "compressor": wire,
-        "gamma": {name: found.gamma for name, found in measured.items()},
-    }
-    return Run(final, training.records, description, here.model)
+    training = simulation.begin()
+    with _progress(progress, steps, simulation.algorithm.name) as bar:
+        train(training, steps, lambda x: measure(simulation.problem, x), every, reached, seed, callback, bar)
+    return simulation.finish(training)
+
+
+class Simulation:
+    """Everything a run needs, checked and put in place; `begin` allocates and starts it. Arguments as for `simulate`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        *,
+        topology: Any = "ring",
+        weights: Any = None,
+        compressor: str | Compressor | None = "none",
+        batch_size: int | None = None,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+        x0: Tensor | None = None,
+        exact: bool = False,
+    ) -> None:
+        _check(problem, algorithm, batch_size, dtype)
+        self.network = network(topology, problem.agents, weights, seed)
+        self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
+        self.start = _start(problem, x0, seed)
+        check_memory(problem, algorithm, dtype, device)
+        self.algorithm, self.measured = resolve_gamma(algorithm, self.compressors, self.network, problem, seed)
+        self.batch_size, self.seed, self.dtype, self.device, self.exact = (
+            batch_size,
+            seed,
+            dtype,
+            device,
+            exact,
+        )
+        self.problem = problem.to(dtype, device)
+
+    def begin(self) -> Training:
+        """The run before its first step."""
+        transport = InProcess(self.network.degrees, device=self.device)
+        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        links = open_links(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
+        oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
+        rows = self.start.to(self.device, self.dtype).expand(self.problem.agents, -1).contiguous()
+        return Training.begin(self.algorithm, links, oracle, rows)
+
+    def finish(self, training: Training) -> Run:
+        """What a run leaves behind."""
+        final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
+        description = {
+            "label": self.algorithm.name,
+            "algorithm": self.algorithm,
+            "network": self.network,
+            "compressor": self.compressors,
+            "gamma": {name: found.gamma for name, found in self.measured.items()},
+        }
+        return Run(final, training.records, description, self.problem.model)
 
 
 def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
@@ -106,7 +147,7 @@ def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[st
         raise ValueError(
             f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
         )
-    chosen: dict[str, Compressor] = {variable: compressor for variable in algorithm.channels}
+    chosen: dict[str, Compressor] = dict.fromkeys(algorithm.channels, compressor)
     second = getattr(algorithm, "compressor_g", None)
     if second is not None:
         chosen["tracker"] = compressors.parse(second)
@@ -151,19 +192,13 @@ def check_memory(problem: Problem, algorithm: Algorithm, dtype: torch.dtype, dev
         )
 
 
-def _check(
-    problem: Problem, algorithm: Algorithm, steps: int, batch_size: int | None, dtype: torch.dtype, every: int | None
-) -> None:
+def _check(problem: Problem, algorithm: Algorithm, batch_size: int | None, dtype: torch.dtype) -> None:
     if not isinstance(problem, Problem):
         raise TypeError(f"the first argument is a problem such as docom.problems.LeastSquares(A, b), got {problem!r}")
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.05), got {algorithm!r}")
-    if not isinstance(steps, int) or steps < 0:
-        raise ValueError(f"steps is an integer >= 0, got {steps!r}")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
         raise ValueError(f"batch_size is an integer >= 1, or None for full local gradients, got {batch_size!r}")
-    if every is not None and (not isinstance(every, int) or every < 1):
-        raise ValueError(f"eval_every is an integer >= 1, got {every!r}")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), got {dtype}")
 

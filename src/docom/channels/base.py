@@ -23,10 +23,12 @@ class Channel:
 
     bits_per_round: what one agent sends a round by the paper's formula, a broadcast counted once.
     bytes_per_round: what all agents put on all links a round, as encoded.
+    exchanges: messages a round that must wait for one another.
     """
 
     bits_per_round: float
     bytes_per_round: int
+    exchanges: int = 1
 
     def __init__(self, variable: str, transport: Transport) -> None:
         self.variable, self.transport = variable, transport
@@ -56,8 +58,13 @@ class Channel:
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which does not average")
 
     def rows(self) -> dict[str, Tensor]:
-        """All that must be saved, one row a local agent."""
+        """All that must be saved: tensors whose first dimension is the local agents."""
         return {}
+
+    def load(self, rows: dict[str, Tensor]) -> None:
+        """Take back what `rows` gave."""
+        for name, row in self.rows().items():
+            row.copy_(rows[name])
 
     def refuse(self, nonfinite: Tensor) -> None:
         """Raise an error that names the agents whose rows are not finite."""

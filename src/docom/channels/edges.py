@@ -42,6 +42,7 @@ class EdgeChannel(Channel):
     ) -> None:
         super().__init__(variable, transport)
         self.repeats = compressor.rounds
+        self.exchanges = 2 * compressor.rounds
         self.blocks, self.whole = split_matrices(layout, compressor.rank)
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
         # agents work on their slot-th edge in one batched product.
@@ -51,9 +52,7 @@ class EdgeChannel(Channel):
             [row for row, agent in enumerate(agents) if len(network.neighbours[agent]) > slot] for slot in range(slots)
         ]
         self.ends = [
-            (agents[row], network.neighbours[agents[row]][slot])
-            for slot, rows in enumerate(self.slots)
-            for row in rows
+            (agents[row], network.neighbours[agents[row]][slot]) for slot, rows in enumerate(self.slots) for row in rows
         ]
         device = transport.agents.device
         self.weights = torch.tensor([network.matrix[end] for end in self.ends], dtype=dtype, device=device)
@@ -64,6 +63,7 @@ class EdgeChannel(Channel):
         self.bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
         words = self.repeats * sum((b.rows + b.columns) * b.rank for b in self.blocks)
         words += sum(span.stop - span.start for span in self.whole)
+        self.degree = max((len(near) for near in network.neighbours), default=0)
         ends_in_all = sum(len(near) for near in network.neighbours)
         self.bits_per_round = 32 * words * ends_in_all / network.n
         self.bytes_per_round = words * ends_in_all * torch.finfo(dtype).bits // 8
@@ -96,10 +96,7 @@ class EdgeChannel(Channel):
             self._each_end(current[block.span.start], block, basis, product)
             for block, basis in zip(self.blocks, self.bases, strict=True)
         ]
-        lefts = [
-            orthonormalise(self._difference(projection))
-            for projection in self._swapped(projections)
-        ]
+        lefts = [orthonormalise(self._difference(projection)) for projection in self._swapped(projections)]
         products = [
             self._each_end(current[block.span.start], block, left, product_transposed)
             for block, left in zip(self.blocks, lefts, strict=True)
@@ -151,5 +148,22 @@ class EdgeChannel(Channel):
             start += len(slot)
 
     def rows(self) -> dict[str, Tensor]:
-        """See `Channel.rows`: bases are kept by end, in the order of each agent's neighbours."""
-        return {"gap": self.gap} | {f"basis{b}": basis for b, basis in enumerate(self.bases)}
+        """See `Channel.rows`: an agent's bases in the order of its neighbours, padded to the largest degree."""
+        return {"gap": self.gap} | {f"basis{b}": self._by_agent(basis) for b, basis in enumerate(self.bases)}
+
+    def load(self, rows: dict[str, Tensor]) -> None:
+        """See `Channel.load`."""
+        self.gap.copy_(rows["gap"])
+        for number, basis in enumerate(self.bases):
+            padded = rows[f"basis{number}"]
+            basis.copy_(torch.cat([padded[slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
+
+    def _by_agent(self, basis: Tensor) -> Tensor:
+        padded = torch.zeros(
+            len(self.transport.agents), self.degree, *basis.shape[1:], dtype=basis.dtype, device=basis.device
+        )
+        start = 0
+        for slot, slot_rows in enumerate(self.slots):
+            padded[slot_rows, slot] = basis[start : start + len(slot_rows)]
+            start += len(slot_rows)
+        return padded

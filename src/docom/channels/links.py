@@ -50,6 +50,13 @@ class Links(Mapping[str, Channel]):
         """All rows that the channels keep, by ``variable.name``."""
         return {f"{variable}.{name}": row for variable, c in self.items() for name, row in c.rows().items()}
 
+    def load(self, rows: Mapping[str, Tensor], rounds: Mapping[str, int]) -> None:
+        """Take back what `rows` and `rounds` gave."""
+        for variable, channel in self.items():
+            prefix = f"{variable}."
+            channel.load({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
+            channel.rounds = int(rounds[variable])
+
     def rounds(self) -> dict[str, int]:
         """How often each channel has been used."""
         return {variable: channel.rounds for variable, channel in self.items()}
@@ -79,7 +86,5 @@ def open_links(
             )
         else:
             bound = compressor.bind(layout, dtype)
-            channels[variable] = CompressedChannel(
-                variable, bound, network, transport, Key(seed, CHANNEL + position)
-            )
+            channels[variable] = CompressedChannel(variable, bound, network, transport, Key(seed, CHANNEL + position))
     return Links(network, channels)

@@ -90,7 +90,10 @@ class BoundLowRank(Bound):
 
     def memory(self, agents: Tensor) -> list[Tensor]:
         """See `Bound.memory`."""
-        return [first_basis(block, number, agents, self.dtype, rng.Key(0, rng.BASIS)) for number, block in enumerate(self.blocks)]
+        return [
+            first_basis(block, number, agents, self.dtype, rng.Key(0, rng.BASIS))
+            for number, block in enumerate(self.blocks)
+        ]
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Factors:
         """See `Bound.compress`."""

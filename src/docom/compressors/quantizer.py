@@ -12,7 +12,13 @@ from torch import Tensor
 
 from docom import wire
 from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, check_scope, float_bits
-from docom.compressors.codecs import bytes_to_signed, bytes_to_values, check_length, signed_to_bytes, values_to_bytes
+from docom.compressors.codecs import (
+    bytes_to_signed,
+    bytes_to_values,
+    check_length,
+    signed_to_bytes,
+    values_to_bytes,
+)
 from docom.compressors.scopes import per_tensor
 from docom.layout import Layout
 from docom.numerics import dequantise, quantise, sum_absolute

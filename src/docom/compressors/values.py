@@ -95,7 +95,11 @@ class Quantised(ValueCode):
     def __init__(self, k: int, bits: int, dtype: torch.dtype) -> None:
         self.quantizer = BoundQuantizer(k, bits, False, dtype)
         assert self.quantizer.delta is not None
-        self.delta, self.bits, self.num_bytes = self.quantizer.delta, self.quantizer.bits, self.quantizer.num_bytes
+        self.delta, self.bits, self.num_bytes = (
+            self.quantizer.delta,
+            self.quantizer.bits,
+            self.quantizer.num_bytes,
+        )
 
     def compress(self, values: Tensor, stamp: Stamp) -> tuple[Tensor, Any]:
         """See `ValueCode.compress`."""

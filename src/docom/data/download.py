@@ -106,9 +106,7 @@ def _continue(url: str, part: Path, remote: RemoteFile, report: Progress, timeou
             # A server that ignores the range sends the whole file again, with status 200.
             resumed = response.status == 206
             if resumed and not str(response.headers.get("Content-Range")).startswith(f"bytes {done}-"):
-                raise _Failure(
-                    f"answered with range {response.headers.get('Content-Range')} to bytes={done}-"
-                )
+                raise _Failure(f"answered with range {response.headers.get('Content-Range')} to bytes={done}-")
             done = done if resumed else 0
             with part.open("ab" if resumed else "wb") as out:
                 report(done, remote.size, remote.name)

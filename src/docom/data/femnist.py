@@ -62,9 +62,7 @@ def femnist_files(source: Path | str) -> dict[str, Path]:
     archives = sorted(source.glob("*.npz"))
     if len(archives) > 1:
         names = ", ".join(path.name for path in archives)
-        raise DataError(
-            f"{source}: has several npz files ({names}); name the one to take instead of the folder"
-        )
+        raise DataError(f"{source}: has several npz files ({names}); name the one to take instead of the folder")
     return {"femnist.npz": archives[0]} if archives else leaf_files(source)
 
 
@@ -123,9 +121,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     """One array. numpy allocates what a header announces before it reads, so all sizes must agree first."""
     member = archive.getinfo(f"{name}.npy")
     if member.file_size > min(MAX_BYTES, DEFLATE_RATIO * member.compress_size + 1024):
-        raise DataError(
-            f"{path}: {name} announces {member.file_size:,} bytes, more than it can hold; damaged"
-        )
+        raise DataError(f"{path}: {name} announces {member.file_size:,} bytes, more than it can hold; damaged")
     with archive.open(member) as compressed:
         stream = io.BytesIO(read_at_most(compressed, member.file_size))
     version = np.lib.format.read_magic(stream)
@@ -134,9 +130,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
     if dtype.hasobject or len(shape) != _ARRAYS[name] or min(shape) < 0:
-        raise DataError(
-            f"{path}: {name} is to have {_ARRAYS[name]} dimensions, no objects; found {dtype} {shape}"
-        )
+        raise DataError(f"{path}: {name} is to have {_ARRAYS[name]} dimensions, no objects; found {dtype} {shape}")
     if math.prod(shape) * dtype.itemsize + stream.tell() != member.file_size:
         raise DataError(f"{path}: {name} does not have the size that its header announces; damaged")
     stream.seek(0)
@@ -155,18 +149,14 @@ def _from_leaf(directory: Path) -> Femnist:
         if record.x.shape[1] != 784 or levels.min() < 0 or levels.max() > 255:
             raise DataError(f"{where} is to have 784 numbers in [0, 1] a sample; not LEAF's FEMNIST")
         if np.abs(255 * record.x - levels).max() > 1e-3:
-            raise DataError(
-                f"{where} has values that are not k/255; not LEAF's FEMNIST, read_leaf_json takes any"
-            )
+            raise DataError(f"{where} has values that are not k/255; not LEAF's FEMNIST, read_leaf_json takes any")
         if record.y.max() >= CLASSES:
             raise DataError(f"{where} has label {record.y.max()}; FEMNIST's are 0 to {CLASSES - 1}")
         count = len(record.y)
         images.append(levels.astype(np.uint8).reshape(count, 28, 28))
         labels.append(record.y)
         agents.append(np.full(count, groups.setdefault(record.group, len(groups)), np.int64))
-        writer_ids.append(
-            np.full(count, writers.setdefault((record.group, record.user), len(writers)), np.int64)
-        )
+        writer_ids.append(np.full(count, writers.setdefault((record.group, record.user), len(writers)), np.int64))
         splits.append(np.full(count, record.split, np.uint8))
     return Femnist(
         images=np.concatenate(images),

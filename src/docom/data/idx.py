@@ -67,9 +67,7 @@ def _header(stream: Stream, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]
         )
     dimensions = magic[3]
     if not 1 <= dimensions <= _MOST_DIMENSIONS:
-        raise DataError(
-            f"{path}: {dimensions} dimensions, 1 to {_MOST_DIMENSIONS} are allowed; not such a file"
-        )
+        raise DataError(f"{path}: {dimensions} dimensions, 1 to {_MOST_DIMENSIONS} are allowed; not such a file")
     sizes = stream.read(4 * dimensions)
     if len(sizes) < 4 * dimensions:
         raise DataError(f"{path}: ends inside its header; the file is damaged, fetch it again")
@@ -106,18 +104,14 @@ def read_mnist(directory: Path | str, classes: int = 10) -> tuple[Images, Images
 def _images(image_file: Path, label_file: Path, classes: int) -> Images:
     images, labels = read_idx(image_file), read_idx(label_file)
     if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28) or not len(images):
-        raise DataError(
-            f"{image_file}: images are to be uint8 [m, 28, 28], found {images.dtype} {images.shape}"
-        )
+        raise DataError(f"{image_file}: images are to be uint8 [m, 28, 28], found {images.dtype} {images.shape}")
     if labels.dtype != np.uint8 or labels.shape != (len(images),):
         raise DataError(
             f"{label_file}: labels are to be uint8 [{len(images)}], as many as {image_file.name} has images, "
             f"found {labels.dtype} {labels.shape}; take both files from one data set"
         )
     if labels.max() >= classes:
-        raise DataError(
-            f"{label_file}: has label {labels.max()}, but classes={classes} allows 0 to {classes - 1}"
-        )
+        raise DataError(f"{label_file}: has label {labels.max()}, but classes={classes} allows 0 to {classes - 1}")
     return images, labels.astype(np.int64)
 
 

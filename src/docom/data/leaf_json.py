@@ -138,13 +138,9 @@ def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.in
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise DataError(f"{path}: users, num_samples (lists) and user_data (object) are due; not a LEAF file")
     if len(users) != len(counts) or not all(isinstance(user, str) for user in users):
-        raise DataError(
-            f"{path}: {len(users)} users but {len(counts)} num_samples, or a user that is no string"
-        )
+        raise DataError(f"{path}: {len(users)} users but {len(counts)} num_samples, or a user that is no string")
     if len(set(users)) != len(users) or set(users) != set(data):
-        raise DataError(
-            f"{path}: users and user_data do not list the same users, each once; the file is damaged"
-        )
+        raise DataError(f"{path}: users and user_data do not list the same users, each once; the file is damaged")
     for user, count in zip(users, counts, strict=True):
         where = f"{path}: user {user!r}"
         entry = data[user]
@@ -181,9 +177,7 @@ def _labels(values: list[Any], where: str) -> NDArray[np.int64]:
 
 def _parsed(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_BYTES:
-        raise DataError(
-            f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are read; split the file"
-        )
+        raise DataError(f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are read; split the file")
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -203,6 +197,4 @@ def _group(path: Path) -> str:
 
 def _natural(name: str) -> list[str | int]:
     """So that all_data_2 comes before all_data_10; text and numbers alternate, hence compare."""
-    return [
-        int(piece) if at % 2 else piece for at, piece in enumerate(re.split(r"(\d+)", name, flags=re.ASCII))
-    ]
+    return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split(r"(\d+)", name, flags=re.ASCII))]

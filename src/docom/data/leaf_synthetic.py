@@ -67,9 +67,7 @@ def _agent(
 ) -> Sample:
     """Draw one agent's samples; the order of the draws is LEAF's and is what makes the numbers LEAF's."""
     clusters = len(centres)
-    cluster = int(
-        rng.choice(clusters, p=np.full(clusters, 1 / clusters))
-    )  # takes a draw even from one cluster
+    cluster = int(rng.choice(clusters, p=np.full(clusters, 1 / clusters)))  # takes a draw even from one cluster
     mean = rng.normal(rng.normal(0.0, 1.0), 1.0, len(spread))
     x = mean + rng.normal(0.0, 1.0, (count, len(spread))) * spread
     weights = shared @ rng.normal(centres[cluster], _NOISE, clusters)
@@ -78,9 +76,7 @@ def _agent(
     return x, scores.argmax(axis=1).astype(np.int64)
 
 
-def split(
-    samples: Sequence[Sample], fraction: float = 0.6, seed: int = 0
-) -> tuple[list[Sample], list[Sample]]:
+def split(samples: Sequence[Sample], fraction: float = 0.6, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
     """Each agent's m samples cut in two: train, the first int(fraction m) of a seeded permutation, and test.
 
     Args:
@@ -95,8 +91,7 @@ def split(
         cut = int(fraction * len(y))
         if cut < 1:
             raise DataError(
-                f"agent {agent} has {len(y)} samples, so fraction={fraction} leaves none to train on; "
-                "raise fraction"
+                f"agent {agent} has {len(y)} samples, so fraction={fraction} leaves none to train on; raise fraction"
             )
         order = stream(seed, agent).permutation(len(y))
         train.append((x[order[:cut]], y[order[:cut]]))

@@ -108,8 +108,7 @@ def _parsed(path: Path, max_bytes: int) -> _Sparse:
                     values.append(value)
             except ValueError as error:
                 raise DataError(
-                    f"{path}: line {number}: {error}; a line is `label index:value ...`, "
-                    "indices from 1 and increasing"
+                    f"{path}: line {number}: {error}; a line is `label index:value ...`, indices from 1 and increasing"
                 ) from None
     if not labels:
         raise DataError(f"{path}: holds no samples; check that it is the right file")

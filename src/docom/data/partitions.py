@@ -156,9 +156,7 @@ def _classes(labels: ArrayLike, name: str = "labels") -> tuple[NDArray[np.generi
 def _one_dimensional(values: ArrayLike, name: str) -> NDArray[np.generic]:
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
-        raise DataError(
-            f"{name} are to be one value a sample, shape [m] with m >= 1; got shape {array.shape}"
-        )
+        raise DataError(f"{name} are to be one value a sample, shape [m] with m >= 1; got shape {array.shape}")
     return array
 
 

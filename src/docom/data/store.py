@@ -95,9 +95,7 @@ def add(name: str, source: Path | str, home: Path, replace: bool = False) -> Pat
         replace: put the new files in the place of a data set that is already there.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or name == "synthetic":
-        raise DataError(
-            f"{name!r} cannot be added; a name is letters, digits, '.', '_', '-', and not 'synthetic'"
-        )
+        raise DataError(f"{name!r} cannot be added; a name is letters, digits, '.', '_', '-', and not 'synthetic'")
     source, target = existing(source), home / name
     if _files_of(name, target) and not replace:
         raise DataError(f"{name} is already in {target}; remove that folder or ask to replace it")
@@ -141,13 +139,9 @@ def listing(home: Path) -> list[Entry]:
     entries = []
     for name, known in KNOWN.items():
         folder = home / name if known.form else None
-        entries.append(
-            Entry(name, folder is None or bool(_files_of(name, folder)), folder, known.about, known.how)
-        )
+        entries.append(Entry(name, folder is None or bool(_files_of(name, folder)), folder, known.about, known.how))
     for name in _others(home):
-        entries.append(
-            Entry(name, True, home / name, "added by the user", f"docom data add {name} --from DIR")
-        )
+        entries.append(Entry(name, True, home / name, "added by the user", f"docom data add {name} --from DIR"))
     return entries
 
 

@@ -49,8 +49,7 @@ def build(topology: str | nx.Graph[Any], n: int, seed: int = 0) -> nx.Graph[int]
         described = "the given graph"
     else:
         raise TypeError(
-            f"a topology is a name ({', '.join(TOPOLOGIES)}) or a networkx graph, "
-            f"got {type(topology).__name__}"
+            f"a topology is a name ({', '.join(TOPOLOGIES)}) or a networkx graph, got {type(topology).__name__}"
         )
     require_connected(graph, described)
     return graph

@@ -26,6 +26,7 @@ from docom.rng.compiled import philox
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator"
 
 BLOCK = 2048  # elements of a block of `combine`: one accumulator that stays in the first-level cache
+SHARED_FROM = 1 << 18  # numbers from which a kernel is shared out over threads
 UNSIGNED = {torch.float32: np.uint32, torch.float64: np.uint64}
 
 
@@ -73,7 +74,7 @@ def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
     operands = [(rows, None) if isinstance(rows, Tensor) else rows for _, rows in terms]
     if not all(_matches(out, plus) and (minus is None or _matches(out, minus)) for plus, minus in operands):
         return plain.combine(out, terms)
-    _threads()
+    _threads(len(terms) * out.numel() // 2)
     array = out.detach().numpy().reshape(-1)
     coefficients = np.array([float(a) for a, _ in terms], dtype=array.dtype)
     plus = np.array([rows.data_ptr() for rows, _ in operands], dtype=np.uint64)
@@ -156,7 +157,7 @@ def _select_top(x, hat, has_hat, k, scratch, bits, candidates, first_shift, indi
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `docom.numerics.select_top`."""
     m, d = x.shape
-    scratch, bits, candidates = _selection_scratch(_threads(), d, x.dtype)
+    scratch, bits, candidates = _selection_scratch(_threads(x.numel()), d, x.dtype)
     indices = torch.empty(m, k, dtype=torch.int32 if d < 2**31 else torch.int64)
     values = torch.empty(m, k, dtype=x.dtype)
     nonfinite = torch.empty(m, dtype=torch.bool)
@@ -212,7 +213,7 @@ def sum_absolute(x: Tensor) -> Tensor:
 
 def _sum(x: Tensor, hat: Tensor | None, square: bool) -> Tensor:
     out = torch.empty(len(x), dtype=torch.float64)
-    scratch = _sum_scratch(_threads(), x.shape[1])
+    scratch = _sum_scratch(_threads(x.numel()), x.shape[1])
     _sum_powers(_array(x), _array(x if hat is None else hat), hat is not None, square, scratch, out.numpy())
     return out
 
@@ -240,7 +241,9 @@ def _quantise(x, hat, has_hat, stretch, levels, agents, step, k0, k1, high_seed,
                 out[row, i] = -level if value < 0 else level
 
 
-def quantise(x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def quantise(
+    x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: Tensor, step: int
+) -> tuple[Tensor, Tensor]:
     """See `docom.numerics.quantise`."""
     squares = sum_squares(x, hat)
     if bool(((squares == 0) | ~torch.isfinite(squares)).any()):
@@ -248,6 +251,7 @@ def quantise(x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: T
     norms = squares.sqrt().to(x.dtype)
     out = torch.empty(x.shape, dtype=torch.int16)
     k0, k1, high_seed = (np.uint64(word) for word in key.words)
+    _threads(4 * x.numel())
     _quantise(
         _array(x), _array(x if hat is None else hat), hat is not None, (levels / norms).numpy(), levels,
         agents.numpy(), np.uint64(step), k0, k1, high_seed, out.numpy(),
@@ -264,7 +268,7 @@ def _dequantise(unit, quantised, out):
 
 def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
     """See `docom.numerics.dequantise`."""
-    _threads()
+    _threads(quantised.numel())
     out = torch.empty(quantised.shape, dtype=unit.dtype)
     _dequantise(unit.numpy(), quantised.numpy(), out.numpy())
     return out
@@ -298,7 +302,7 @@ def _mix(out, rows, offsets, sources, weights, accumulate):
 
 def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:
     """See `docom.numerics.mix`."""
-    _threads()
+    _threads(len(by.sources) * rows.shape[1])
     array = out.numpy()
     weights = array.dtype.type(scale) * by.weights.astype(array.dtype)
     _mix(array, _array(rows), by.offsets, by.sources, weights, accumulate)
@@ -317,7 +321,7 @@ def _mix_sparse(out, indices, values, offsets, sources, weights):
 
 def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: float) -> None:
     """See `docom.numerics.mix_sparse`."""
-    _threads()
+    _threads(4 * len(by.sources) * indices.shape[1])
     array = out.numpy()
     weights = array.dtype.type(scale) * by.weights.astype(array.dtype)
     _mix_sparse(array, indices.numpy(), _array(values), by.offsets, by.sources, weights)
@@ -339,7 +343,12 @@ def _product(matrix, factor, scratch, out):
 def product(matrix: Tensor, factor: Tensor) -> Tensor:
     """See `docom.numerics.product`."""
     out = torch.empty(*matrix.shape[:2], factor.shape[2], dtype=matrix.dtype)
-    _product(_array(matrix), _array(factor), _sum_scratch(_threads(), matrix.shape[2]), out.numpy())
+    _product(
+        _array(matrix),
+        _array(factor),
+        _sum_scratch(_threads(matrix.numel() * factor.shape[2]), matrix.shape[2]),
+        out.numpy(),
+    )
     return out
 
 
@@ -358,7 +367,7 @@ def _product_transposed(matrix, factor, out):
 
 def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
     """See `docom.numerics.product_transposed`."""
-    _threads()
+    _threads(matrix.numel() * factor.shape[2])
     out = torch.empty(matrix.shape[0], matrix.shape[2], factor.shape[2], dtype=matrix.dtype)
     _product_transposed(_array(matrix), _array(factor), out.numpy())
     return out
@@ -368,9 +377,13 @@ def _array(x: Tensor) -> np.ndarray:
     return x.detach().contiguous().numpy()
 
 
-def _threads() -> int:
-    """As many threads as torch uses, so that ``OMP_NUM_THREADS`` and torchrun's choice hold here too."""
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+def _threads(elements: int) -> int:
+    """Threads for a kernel over so many numbers: one where sharing out costs more than it saves, else as many as torch has.
+
+    Torch's number honours ``OMP_NUM_THREADS`` and torchrun. On a busy machine a thread that waits for another may wait
+    a whole time slice, so small kernels must not.
+    """
+    threads = 1 if elements < SHARED_FROM else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != threads:
         numba.set_num_threads(threads)
     return threads

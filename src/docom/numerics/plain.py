@@ -38,7 +38,9 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     return indices.to(narrow), difference.gather(1, indices), nonfinite
 
 
-def quantise(x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def quantise(
+    x: Tensor, hat: Tensor | None, levels: int, key: rng.Key, agents: Tensor, step: int
+) -> tuple[Tensor, Tensor]:
     """See `docom.numerics.quantise`."""
     difference = x if hat is None else x - hat
     norms = _norms(difference)

@@ -58,10 +58,13 @@ class Problem(ABC):
         """The same problem with its data of that type in that place."""
 
     @abstractmethod
-    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
         """Gradients of f_i at each of the points, one row an agent of ``agents``, all points on one batch.
 
         samples: sample numbers ``[len(agents), b]``; None for all local data.
+        noise: seeds whatever else is random in the objective (dropout), the same for all points of a step.
         """
 
     @abstractmethod
@@ -72,6 +75,17 @@ class Problem(ABC):
         """A row in the form its user works with; the row itself unless there is a module."""
         return row
 
+    def sampled(self, count: int, seed: int) -> Self:
+        """The same problem on a fixed subset of about ``count`` training and as many test samples, for quick looks."""
+        raise ValueError(f"{type(self).__name__} cannot be evaluated on a subset; leave eval_samples out")
+
     def data_bytes(self) -> int:
         """Memory the data take."""
         return 0
+
+
+def subset(counts: Sequence[int], count: int, seed: int) -> list[Tensor]:
+    """Which samples of each agent a subset of about ``count`` keeps: equally many of everybody, ascending."""
+    draw = torch.Generator().manual_seed(seed)
+    each = -(-count // len(counts))
+    return [torch.randperm(m, generator=draw)[:each].sort().values for m in counts]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from docom.layout import Layout
-from docom.problems.base import Evaluation, Problem
+from docom.problems.base import Evaluation, Problem, subset
 
 CHUNK = 4096  # samples scored at a time in an evaluation
 
@@ -68,7 +68,9 @@ class LinearProblem(Problem):
             other.test = (x.to(device, dtype), y.to(device, dtype if y.is_floating_point() else None))
         return other
 
-    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
         """See `Problem.gradients`."""
         counts = self.counts[agents]
         if samples is not None:
@@ -136,6 +138,19 @@ class LinearProblem(Problem):
         ]
         positions, weight = torch.cat(spans), torch.cat(weights).to(self.features.dtype)
         return list(zip(positions.split(CHUNK), weight.split(CHUNK), strict=True))
+
+    def sampled(self, count: int, seed: int) -> Self:
+        """See `Problem.sampled`."""
+        other = copy(self)
+        kept = [rows.to(self.features.device) for rows in subset(self.counts.tolist(), count, seed)]
+        positions = torch.cat([rows + start for rows, start in zip(kept, self.offsets, strict=True)])
+        other.features, other.targets = self.features[positions], self.targets[positions]
+        other.counts = torch.tensor([len(rows) for rows in kept], device=self.counts.device)
+        other.offsets = torch.cumsum(other.counts, 0) - other.counts
+        if self.test is not None:
+            (rows,) = subset([len(self.test[0])], count, seed)
+            other.test = (self.test[0][rows], self.test[1][rows])
+        return other
 
     def data_bytes(self) -> int:
         """See `Problem.data_bytes`."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, vmap
 
 from docom.layout import Layout
-from docom.problems.base import Evaluation, Problem
+from docom.problems.base import Evaluation, Problem, subset
 
 Data = tuple[Tensor, Tensor]
 CHUNK = 2048  # samples a forward pass of an evaluation takes
@@ -77,22 +77,24 @@ class ModuleProblem(Problem):
         other.counts = self.counts.to(device)
         return other
 
-    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
         """See `Problem.gradients`."""
         if samples is None and len({len(self.data[agent][1]) for agent in agents.tolist()}) > 1:
             parts = [
-                self.gradients([point[row : row + 1] for point in points], None, agents[row : row + 1])
+                self.gradients([point[row : row + 1] for point in points], None, agents[row : row + 1], noise + row)
                 for row in range(len(agents))
             ]
             return [torch.cat(rows) for rows in zip(*parts, strict=True)]
         inputs, targets = self._gather(samples, agents)
-        noise = torch.get_rng_state()
         found = []
-        for point in points:
-            torch.set_rng_state(noise)  # one set of dropout masks for all points of a step
-            gradients = vmap(grad(self._loss), randomness="different")(self._unflatten(point), inputs, targets)
-            rows = torch.cat([gradients[name].reshape(len(point), -1) for name in self.names], dim=1)
-            found.append(rows.add_(point, alpha=self.weight_decay) if self.weight_decay else rows)
+        with torch.random.fork_rng():
+            for point in points:
+                torch.manual_seed(noise)  # one set of dropout masks for all points of a step
+                gradients = vmap(grad(self._loss), randomness="different")(self._unflatten(point), inputs, targets)
+                rows = torch.cat([gradients[name].reshape(len(point), -1) for name in self.names], dim=1)
+                found.append(rows.add_(point, alpha=self.weight_decay) if self.weight_decay else rows)
         return found
 
     def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
@@ -121,7 +123,9 @@ class ModuleProblem(Problem):
         training = self.module.training
         self.module.eval()
         try:
-            return self._evaluate(rows, gradient, list(range(self.agents)) if agents is None else list(agents), agents is None)
+            return self._evaluate(
+                rows, gradient, list(range(self.agents)) if agents is None else list(agents), agents is None
+            )
         finally:
             self.module.train(training)
 
@@ -172,6 +176,17 @@ class ModuleProblem(Problem):
                 parameters[name].copy_(values[0])
         return module
 
+    def sampled(self, count: int, seed: int) -> Self:
+        """See `Problem.sampled`."""
+        other = copy(self)
+        kept = subset(self.counts.tolist(), count, seed)
+        other.data = [(x[rows], y[rows]) for (x, y), rows in zip(self.data, kept, strict=True)]
+        other.counts = torch.tensor([len(rows) for rows in kept], device=self.counts.device)
+        if self.test is not None:
+            (rows,) = subset([len(self.test[1])], count, seed)
+            other.test = (self.test[0][rows], self.test[1][rows])
+        return other
+
     def data_bytes(self) -> int:
         """See `Problem.data_bytes`."""
         return sum(x.numel() * x.element_size() for x, _ in self.data)
@@ -182,9 +197,13 @@ def _checked(data: Sequence[Data]) -> list[Data]:
         raise ValueError("data is empty; give one (inputs, targets) pair an agent")
     for agent, (inputs, targets) in enumerate(data):
         if len(inputs) != len(targets) or len(targets) == 0:
-            raise ValueError(f"agent {agent} has {len(inputs)} inputs and {len(targets)} targets; equal and non-zero is needed")
+            raise ValueError(
+                f"agent {agent} has {len(inputs)} inputs and {len(targets)} targets; equal and non-zero is needed"
+            )
         if inputs.shape[1:] != data[0][0].shape[1:]:
-            raise ValueError(f"agent {agent}'s inputs have shape {tuple(inputs.shape[1:])}, agent 0's {tuple(data[0][0].shape[1:])}")
+            raise ValueError(
+                f"agent {agent}'s inputs have shape {tuple(inputs.shape[1:])}, agent 0's {tuple(data[0][0].shape[1:])}"
+            )
         if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
             raise FloatingPointError(f"agent {agent}'s inputs hold a NaN or an infinity")
     return list(data)

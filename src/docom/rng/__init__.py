@@ -19,7 +19,7 @@ from torch import Tensor
 from docom.rng import plain
 
 # Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
-BATCH, OUTPUT, GAMMA, BASIS, START, CHANNEL = 1, 2, 3, 4, 5, 256
+BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, CHANNEL = 1, 2, 3, 4, 5, 6, 256
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def batch_indices(key: Key, agents: Tensor, step: int, counts: Tensor, size: int
     return (words(key, agents, step, size) * counts.unsqueeze(1)) >> 32
 
 
-def integer(key: Key, below: int) -> int:
+def integer(key: Key, below: int, step: int = 0) -> int:
     """One integer in ``[0, below)``."""
-    draw = words(key, torch.zeros(1, dtype=torch.int64), 0, 1)
+    draw = words(key, torch.zeros(1, dtype=torch.int64), step, 1)
     return int(draw.item()) * below >> 32
 
 

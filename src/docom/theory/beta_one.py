@@ -114,9 +114,7 @@ def beta_one_step(c: Constants, T: float, gamma: float, printed: bool = False) -
     return min(balanced if balanced > 0 else math.inf, beta_one_eta_inf(c, gamma, printed))
 
 
-def beta_one_system(
-    c: Constants, eta: float, gamma: float, printed: bool = False
-) -> dict[str, tuple[float, float]]:
+def beta_one_system(c: Constants, eta: float, gamma: float, printed: bool = False) -> dict[str, tuple[float, float]]:
     """The four inequalities of app:pf_combined as (gain, allowed), with L^2 where the paper prints L^4."""
     a, b, k = beta_one_constants(c, eta, gamma, printed).weights
     rho, delta, omega, L2 = c.rho, c.delta, c.omega_bar, c.L**2
@@ -138,9 +136,7 @@ def beta_one_system(
             b * delta * (1 - gamma) / 8,
         ),
         "model replica": (
-            gamma * omega**2 / rho
-            + a * gamma * 9 * L2 * omega**2 / rho
-            + b * gamma**2 * 40 * L2 * omega**2 / delta,
+            gamma * omega**2 / rho + a * gamma * 9 * L2 * omega**2 / rho + b * gamma**2 * 40 * L2 * omega**2 / delta,
             k * delta * (1 - gamma) / 8,
         ),
     }

@@ -50,9 +50,7 @@ class Bound:
         }
 
 
-def theorem_bound(
-    c: Constants, T: float, eta: float, gamma: float, beta: float, printed: bool = False
-) -> Bound:
+def theorem_bound(c: Constants, T: float, eta: float, gamma: float, beta: float, printed: bool = False) -> Bound:
     """The theorem's bound on the average of |grad f(mean)|^2/2 + (L^2/n) disagreement over T steps (th:main).
 
     It is a guarantee only where `conditions` are satisfied; it is computed for any steps. The average over
@@ -67,9 +65,7 @@ def theorem_bound(
             "initial_gap": c.Delta0 / (eta * T),
             "gradient_noise": 2 * beta**2 * C_sigma(c, eta, gamma, printed) * c.sigma**2 / (rate * c.n),
             "initial_batch": 4 * c.sigma**2 / (c.initial_batch * rate * T * c.n),
-            "initial_tracker": divide(
-                236 * c.L**2 * eta**2 * c.Gbar0, rate * T * (c.rho * gamma) ** 2 * (1 - gamma)
-            ),
+            "initial_tracker": divide(236 * c.L**2 * eta**2 * c.Gbar0, rate * T * (c.rho * gamma) ** 2 * (1 - gamma)),
         },
         form=form_of(printed),
     )
@@ -88,9 +84,7 @@ def pl_bound(c: Constants, t: float, eta: float, gamma: float, beta: float, prin
         where="cor:pl",
         terms={
             "initial_gap": shrink * c.Delta0,
-            "initial_potential": shrink * 2 * eta * start / (rate * c.n)
-            if math.isfinite(start)
-            else math.inf,
+            "initial_potential": shrink * 2 * eta * start / (rate * c.n) if math.isfinite(start) else math.inf,
             "noise_floor": noise,
         },
         form=form_of(printed),

@@ -182,9 +182,7 @@ def _schedules(c: Constants, T: float, printed: bool) -> dict[str, Any]:
     return table
 
 
-def _notes(
-    c: Constants, chosen: Schedule, beta: float, guaranteed: bool, printed: bool
-) -> list[dict[str, str]]:
+def _notes(c: Constants, chosen: Schedule, beta: float, guaranteed: bool, printed: bool) -> list[dict[str, str]]:
     """The errata that touch this result, and warnings about the setting."""
     touched = {
         "C_sigma-third-term",

@@ -68,9 +68,7 @@ class Constants:
                 "network without self-weights has no gap"
             )
         if not 0 < self.omega_bar <= 2 + _ROUND_OFF:
-            raise ValueError(
-                f"omega_bar bounds |W - I| and must lie in (0, 2], got omega_bar={self.omega_bar}"
-            )
+            raise ValueError(f"omega_bar bounds |W - I| and must lie in (0, 2], got omega_bar={self.omega_bar}")
         if self.rho > self.omega_bar + _ROUND_OFF:
             raise ValueError(
                 f"rho cannot exceed omega_bar, since 1 - lambda_2 <= |W - I|; got rho={self.rho}, "

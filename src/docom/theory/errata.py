@@ -100,8 +100,7 @@ ERRATA: tuple[Erratum, ...] = (
         "formula",
         "app:step_twist",
         "second term n^1.5/(delta^1.5 rho^6); L Delta0/T^(2/3) is not compared",
-        "n^1.5/(delta^4.5 rho^9); L Delta0/T^(2/3) has no 1/n and never falls below sigma^2/(n "
-        "T^(2/3)) by itself",
+        "n^1.5/(delta^4.5 rho^9); L Delta0/T^(2/3) has no 1/n and never falls below sigma^2/(n T^(2/3)) by itself",
         "a longer transient; linear speed-up only where L Delta0 <= sigma^2/n",
     ),
     Erratum(
@@ -148,8 +147,7 @@ ERRATA: tuple[Erratum, ...] = (
         "S3-entry",
         "harmless",
         "eq:whole_step_3rd and the collected minimum",
-        "gamma^2/(1 - gamma) <= delta^2/(600 omega_bar^2) is left out; a comma is missing between two"
-        " entries",
+        "gamma^2/(1 - gamma) <= delta^2/(600 omega_bar^2) is left out; a comma is missing between two entries",
         "the entry follows from c <= 2 delta L^2/(25 rho gamma)",
         "none, since rho <= omega_bar makes another entry smaller",
     ),
@@ -158,8 +156,7 @@ ERRATA: tuple[Erratum, ...] = (
         "harmless",
         "lemma:g_cons, lem:gt, lemma:theta_comm, lem:combined",
         "L^4, rho/4 and rho^2 beside terms with L^2; a condition eta <= .../(130 L^2 omega_bar^1.5)",
-        "L^2, L^2 rho/4, L^2 rho^2; eta <= .../(183 L omega_bar^1.5), two halves of one bound adding "
-        "to 1, not 3/2",
+        "L^2, L^2 rho/4, L^2 rho^2; eta <= .../(183 L omega_bar^1.5), two halves of one bound adding to 1, not 3/2",
         "none after correction: other conditions are smaller",
     ),
     Erratum(

@@ -186,9 +186,7 @@ def potential(
     rows = [np.asarray(x, dtype=np.float64) for x in (Theta, Theta_hat, G, G_hat, V, grad_F)]
     shapes = {x.shape for x in rows}
     if len(shapes) != 1 or rows[0].ndim != 2 or rows[0].shape[0] != constants.n:
-        raise ValueError(
-            f"potential needs six matrices of shape ({constants.n}, d), got shapes {sorted(shapes)}"
-        )
+        raise ValueError(f"potential needs six matrices of shape ({constants.n}, d), got shapes {sorted(shapes)}")
     theta, theta_hat, g, g_hat, v, gradient = rows
 
     def squared(x: Rows) -> float:

@@ -125,8 +125,7 @@ _SAMPLE_ROWS: tuple[SampleRow, ...] = (
         ),
         compressed=False,
         remarks=(
-            "varsigma0 is the spread of the initial stochastic gradient, B the batch size; several gossip"
-            " rounds a step"
+            "varsigma0 is the spread of the initial stochastic gradient, B the batch size; several gossip rounds a step"
         ),
     ),
     SampleRow(
@@ -161,8 +160,7 @@ _SAMPLE_ROWS: tuple[SampleRow, ...] = (
         ),
         compressed=True,
         remarks=(
-            "G = sup E|grad f_i(.; zeta)|^2 must be finite: bounded gradients; as a squared norm it "
-            "enters by its root"
+            "G = sup E|grad f_i(.; zeta)|^2 must be finite: bounded gradients; as a squared norm it enters by its root"
         ),
     ),
     SampleRow(
@@ -185,9 +183,7 @@ _SAMPLE_ROWS: tuple[SampleRow, ...] = (
             Term("n G0/(rho eps)", lambda c, x, e: c.n * c.Gbar0 / (c.rho * e)),
         ),
         compressed=True,
-        remarks=(
-            "G0 = mean |grad f_i(x0)|^2, taken as Gbar0; unbiased compressors; the row hides their constant"
-        ),
+        remarks=("G0 = mean |grad f_i(x0)|^2, taken as Gbar0; unbiased compressors; the row hides their constant"),
     ),
     SampleRow(
         "DoCoM",
@@ -209,8 +205,7 @@ _SAMPLE_ROWS: tuple[SampleRow, ...] = (
         ),
         compressed=True,
         remarks=(
-            "mean-square smoothness; two gradients on each sample; schedule A, whose steps the theorem "
-            "does not admit"
+            "mean-square smoothness; two gradients on each sample; schedule A, whose steps the theorem does not admit"
         ),
     ),
 )

@@ -165,11 +165,7 @@ def _pl_terms(c: Constants, T: float, balanced: bool, printed: bool) -> dict[str
     return {
         "initial_gap": contraction * c.Delta0,
         "initial_batch": contraction * weight * c.sigma**2 / (c.n * c.initial_batch),
-        "initial_tracker": contraction
-        * weight
-        * c.Gbar0
-        * (c.L * log / (mu * T)) ** 2
-        / (c.delta**2 * c.rho**4),
+        "initial_tracker": contraction * weight * c.Gbar0 * (c.L * log / (mu * T)) ** 2 / (c.delta**2 * c.rho**4),
         "gradient_noise": floor,
         "network_noise": floor * c.n * (c.L * log / (mu * T)) ** 2 / (c.delta**3 * c.rho**6),
     }
@@ -187,9 +183,7 @@ def rate_terms(c: Constants, T: float, schedule: str = "A", printed: bool = Fals
     return {name: k / T**power for name, (k, power) in _laws(c, schedule, printed).items()}
 
 
-def horizon_to_epsilon(
-    c: Constants, epsilon: float, schedule: str = "A", printed: bool = False
-) -> dict[str, float]:
+def horizon_to_epsilon(c: Constants, epsilon: float, schedule: str = "A", printed: bool = False) -> dict[str, float]:
     """The T at which each rate term equals epsilon^2; their maximum is the sample complexity an agent."""
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive, got epsilon={epsilon}")

@@ -79,19 +79,11 @@ def conditions(
     values = {"eta": eta, "gamma": gamma, "beta": beta, "omega_bar": c.omega_bar}
     form = form_of(printed)
 
-    def limit(
-        variable: str, name: str, bound: float, where: str, group: Group, sense: Sense = "<="
-    ) -> Condition:
+    def limit(variable: str, name: str, bound: float, where: str, group: Group, sense: Sense = "<=") -> Condition:
         return Condition(variable, name, values[variable], sense, bound, where, group, form)
 
-    found = [
-        limit("gamma", name, x, "eq:stepsize_whole", "theorem")
-        for name, x in gamma_limits(c, printed).items()
-    ]
-    found += [
-        limit("eta", name, x, "eq:stepsize_whole", "theorem")
-        for name, x in eta_limits(c, gamma, beta).items()
-    ]
+    found = [limit("gamma", name, x, "eq:stepsize_whole", "theorem") for name, x in gamma_limits(c, printed).items()]
+    found += [limit("eta", name, x, "eq:stepsize_whole", "theorem") for name, x in eta_limits(c, gamma, beta).items()]
     descent = eta_descent_limit(c, gamma, beta)
     found += [
         limit("eta", "sqrt(beta_bar n/(8 C_gbar))", descent, "eq:docom_stepsize", "theorem"),

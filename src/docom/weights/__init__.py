@@ -113,9 +113,7 @@ def _size(topology: str | nx.Graph[Any], n: int | None) -> int:
         raise ValueError(f"topology {topology!r} needs the number of agents; give n=")
     size = agent_count(len(topology) if n is None else n)
     if size > MAX_AGENTS:
-        raise ValueError(
-            f"the mixing matrix is dense, for at most {MAX_AGENTS} agents, got n={size}; lower n"
-        )
+        raise ValueError(f"the mixing matrix is dense, for at most {MAX_AGENTS} agents, got n={size}; lower n")
     return size
 
 

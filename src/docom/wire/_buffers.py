@@ -33,9 +33,7 @@ def checked_bytes(buffer: Buffer, size: int, what: str) -> memoryview:
     """The bytes of a buffer that must be exactly `size` long; `what` names its content in the error."""
     view = view_bytes(buffer)
     if len(view) != size:
-        raise WireError(
-            f"{what} take exactly {size} bytes, got {len(view)}; the buffer was cut or is not theirs"
-        )
+        raise WireError(f"{what} take exactly {size} bytes, got {len(view)}; the buffer was cut or is not theirs")
     return view
 
 
@@ -60,9 +58,7 @@ def bytes_to_words(view: memoryview, bits: int, what: str) -> Words:
     The rest of the last byte must be zero, else one content would have several spellings.
     """
     if bits % 8 and view[-1] >> bits % 8:
-        raise WireError(
-            f"{what} end after {bits} bits and the rest of the last byte must be zero, got {view[-1]:#04x}"
-        )
+        raise WireError(f"{what} end after {bits} bits and the rest of the last byte must be zero, got {view[-1]:#04x}")
     padded = bytearray(8 * ((bits + 63) // 64))
     padded[: len(view)] = view
     return np.frombuffer(padded, dtype="<u8").astype(np.uint64, copy=False)

@@ -20,14 +20,10 @@ class Kernels(Protocol):
     def unpack_bits(self, words: Words, width: int, values: npt.NDArray[Any]) -> None:
         """Fill `values` with the integers that `pack_bits` wrote."""
 
-    def write_indices(
-        self, indices: npt.NDArray[np.int64], low_width: int, high_bits: int, words: Words
-    ) -> None:
+    def write_indices(self, indices: npt.NDArray[np.int64], low_width: int, high_bits: int, words: Words) -> None:
         """Write the Elias-Fano code of increasing `indices` into all-zero `words`."""
 
-    def read_indices(
-        self, words: Words, low_width: int, high_bits: int, indices: npt.NDArray[np.int64]
-    ) -> int:
+    def read_indices(self, words: Words, low_width: int, high_bits: int, indices: npt.NDArray[np.int64]) -> int:
         """Fill `indices` and return how many are marked; unless that is their number they mean nothing."""
 
 

@@ -99,8 +99,7 @@ def parse_header(buffer: Buffer) -> Header:
         raise WireError(f"wrong magic: a frame starts with {MAGIC!r}, got {magic!r}")
     if version != VERSION:
         raise WireError(
-            f"unknown version {version}: this is version {VERSION}; "
-            "run the same release of docom in all processes"
+            f"unknown version {version}: this is version {VERSION}; run the same release of docom in all processes"
         )
     if reserved:
         raise WireError(f"reserved byte of the header must be zero, got {reserved}")

@@ -111,9 +111,7 @@ def _layout(dimension: int, count: int) -> _Layout:
     if not 0 <= dimension <= MAX_DIMENSION:
         raise ValueError(f"indices are coded for 0 <= dimension <= 2**48, got dimension={dimension}")
     if not 0 <= count <= dimension:
-        raise ValueError(
-            f"an index set needs 0 <= count <= dimension, got count={count} for dimension={dimension}"
-        )
+        raise ValueError(f"an index set needs 0 <= count <= dimension, got count={count} for dimension={dimension}")
     if count in (0, dimension):
         return _Layout(0, 0, 0)
     # One more low bit costs `count` bits and saves half of the ((dimension - 1) >> l) zeros, rounded up; so

@@ -51,9 +51,7 @@ def decode_values(
     view = checked_bytes(buffer, count * kind.itemsize, f"{count} {name} values")
     values: npt.NDArray[Value] = np.frombuffer(view, dtype=kind.newbyteorder("<")).astype(kind)
     if finite and not (valid := _finite(values)).all():
-        raise WireError(
-            f"{count} {name} values must be finite, number {int(valid.argmin())} is NaN or infinite"
-        )
+        raise WireError(f"{count} {name} values must be finite, number {int(valid.argmin())} is NaN or infinite")
     return values
 
 

@@ -1,0 +1,6 @@
+"""``python -m docom``."""
+
+from docom.cli import main
+
+if __name__ == "__main__":
+    main()

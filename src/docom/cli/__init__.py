@@ -1,0 +1,24 @@
+"""The command line. Heavy modules are imported inside the commands, so that ``docom --help`` answers at once."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point: errors a user can mend are one line, not a traceback."""
+    from docom.cli.app import app
+
+    try:
+        app()
+    except (ValueError, TypeError, FileExistsError, FileNotFoundError, FloatingPointError) as error:
+        from rich.console import Console
+
+        Console(stderr=True).print(f"[bold red]docom:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

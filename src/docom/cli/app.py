@@ -1,0 +1,197 @@
+"""The commands and their flags."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="docom",
+    help="Decentralised optimisation with compressed communication.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
+
+
+def _option(name: str, text: str) -> typer.models.OptionInfo:
+    return typer.Option(name, help=text, show_default=False)  # type: ignore[no-any-return]
+
+
+Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
+Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.05, quantize:4, none.")]
+Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
+Weights = Annotated[str | None, _option("--weights", "uniform, metropolis, lazy or max-degree.")]
+Agents = Annotated[int | None, _option("--agents", "Number of agents.")]
+Steps = Annotated[int | None, _option("--steps", "Number of steps.")]
+Rate = Annotated[str | None, _option("--lr", "Step size: a number or a schedule such as inverse-sqrt:0.1.")]
+Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a schedule or "auto".')]
+Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
+Batch = Annotated[int | None, _option("--batch-size", "Samples an agent draws a step; 0 for all of its data.")]
+Seed = Annotated[int | None, _option("--seed", "Seed of everything random.")]
+Device = Annotated[str | None, _option("--device", "cpu or cuda.")]
+Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.")]
+Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.")]
+Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.")]
+Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.")]
+Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
+Samples = Annotated[
+    int | None,
+    _option("--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full."),
+]
+GradEvery = Annotated[
+    int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.")
+]
+Threads = Annotated[int | None, _option("--threads", "CPU threads; by default as many as torch takes.")]
+
+
+@app.command()
+def run(
+    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
+    algorithm: Algorithm = None,
+    compressor: Compressor = None,
+    topology: Topology = None,
+    weights: Weights = None,
+    agents: Agents = None,
+    steps: Steps = None,
+    lr: Rate = None,
+    gamma: Gamma = None,
+    beta: Beta = None,
+    batch_size: Batch = None,
+    seed: Seed = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Bits that agree with runs of real processes.")] = False,
+    eval_every: Every = None,
+    eval_samples: Samples = None,
+    grad_every: GradEvery = None,
+    until: Until = None,
+    hyper: Hyper = None,
+    data: Data = None,
+    threads: Threads = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor."""
+    from docom.cli import commands
+
+    given = {
+        "topology": topology, "weights": weights, "agents": agents, "steps": steps, "batch_size": batch_size,
+        "seed": seed, "device": device, "dtype": dtype, "exact": exact or None, "eval_every": eval_every,
+        "eval_samples": eval_samples, "grad_every": grad_every, "until": until,
+    }  # fmt: skip
+    rates = {"lr": lr, "gamma": gamma, "beta": beta}
+    commands.run(what, algorithm, compressor, given, rates, hyper or [], data, out, resume, threads, _command())
+
+
+@app.command()
+def compare(
+    preset: Annotated[str, typer.Argument(help="synthetic, mnist or femnist.")] = "synthetic",
+    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, from 0 on.")] = 1,
+    steps: Steps = None,
+    eval_every: Every = None,
+    only: Annotated[str | None, _option("--only", "Methods to run, separated by commas.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Only the settings the paper itself gives.")] = False,
+    jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.")] = None,
+    device: Device = None,
+    data: Data = None,
+    out: Out = None,
+) -> None:
+    """Run all settings of a preset, in parallel; what is done already is not run again. Ends with a table and a report."""
+    from docom.cli import comparison
+
+    names = None if only is None else [name.strip() for name in only.split(",")]
+    comparison.compare(preset, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command())
+
+
+@app.command()
+def demo(out: Out = None) -> None:
+    """DoCoM and the baselines on the synthetic problem, about a minute: a table, a figure, a page."""
+    from docom.cli import comparison
+
+    comparison.compare("synthetic", 1, 1000, 50, None, False, None, None, None, out or Path("demo"), "docom demo")
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain some.")],
+    link: Annotated[str | None, _option("--link", "Price messages on links such as 10mbit,20ms.")] = None,
+    out: Out = None,
+) -> None:
+    """Make one HTML page, and PNG and SVG figures, from the records of runs."""
+    from docom.cli import commands
+
+    commands.report(folders, link, out)
+
+
+@app.command(name="list")
+def list_names() -> None:
+    """Algorithms, compressors, topologies, presets and problems, a line each."""
+    from docom.cli import commands
+
+    commands.list_names()
+
+
+@app.command()
+def theory(
+    preset: Annotated[str | None, typer.Argument(help="Take network, compressor and steps from a preset.")] = None,
+    topology: Topology = None,
+    agents: Agents = None,
+    compressor: Compressor = None,
+    delta: Annotated[
+        float | None, _option("--delta", "Contraction of the compressor, instead of --compressor.")
+    ] = None,
+    smoothness: Annotated[float, typer.Option("--L", help="Smoothness of the f_i.")] = 1.0,
+    sigma: Annotated[float, typer.Option("--sigma", help="Noise of a gradient.")] = 1.0,
+    horizon: Annotated[float, typer.Option("--T", help="Number of steps.")] = 1e6,
+    printed: Annotated[bool, typer.Option("--printed", help="The paper's printed formulas, slips included.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """The paper's constants, step conditions, bounds and rates for a network and a compressor."""
+    from docom.cli import calculator
+
+    calculator.theory(preset, topology, agents, compressor, delta, smoothness, sigma, int(horizon), printed, json)
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="mnist.")], data: Data = None) -> None:
+    """Download a public data set, with checksums; an interrupted download goes on where it stopped."""
+    from docom.cli import datasets
+
+    datasets.get(name, data)
+
+
+@data_app.command("add")
+def data_add(
+    name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, femnist, a9a, or a name of your own.")],
+    source: Annotated[Path, typer.Option("--from", help="Folder or file that holds it.")],
+    data: Data = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Instead of what is there.")] = False,
+) -> None:
+    """Take data you have: checked by reading, then copied into the data folder."""
+    from docom.cli import datasets
+
+    datasets.add(name, source, data, replace)
+
+
+@data_app.command("list")
+def data_list(data: Data = None) -> None:
+    """What is there, and how to get the rest."""
+    from docom.cli import datasets
+
+    datasets.show(data)
+
+
+def _command() -> str:
+    """The command as typed, for the record."""
+    import shlex
+
+    return "docom " + shlex.join(sys.argv[1:])

@@ -1,0 +1,206 @@
+"""What `docom run`, `docom report` and `docom list` do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from docom import presets
+from docom.config import PROBLEMS, RunConfig, dump, read
+from docom.presets import Preset, Setting
+
+console = Console()
+
+
+def run(
+    what: str,
+    algorithm: str | None,
+    compressor: str | None,
+    given: dict[str, Any],
+    rates: dict[str, str | None],
+    extra: list[str],
+    data: Path | None,
+    out: Path | None,
+    resume: bool,
+    threads: int | None,
+    command: str,
+) -> None:
+    """See `docom.cli.app.run`."""
+    import torch
+
+    from docom.runner import execute
+    from docom.terminal import StepBar
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    settings = {key: value for key, value in given.items() if value is not None}
+    hyper = {key: _value(text) for key, text in rates.items() if text is not None} | _pairs(extra)
+    config = configure(what, algorithm, compressor, settings, hyper)
+    folder = out or Path("runs") / slug(config)
+    label = config.label or config.algorithm
+    with StepBar(config.steps, label) as bar:
+        outcome = execute(config, folder, data_folder(data), resume, bar, command)
+    final = outcome.records[-1]
+    table = Table(
+        title=f"{label}: {outcome.status} after {final['step']:,} steps",
+        show_header=False,
+        title_justify="left",
+    )
+    for key, value in final.items():
+        table.add_row(key, show(key, value))
+    console.print(table)
+    console.print(f"results in {folder}", highlight=False)
+    if outcome.status == "interrupted":
+        console.print(f"saved; go on with: {_resume_command(command, folder)}", highlight=False)
+
+
+def configure(
+    what: str, algorithm: str | None, compressor: str | None, settings: dict[str, Any], hyper: dict[str, Any]
+) -> RunConfig:
+    """A complete configuration from a preset or a file and what was given beside it."""
+    path = Path(what)
+    if path.suffix in (".yaml", ".yml"):
+        base = read(path)
+        if algorithm is not None and algorithm != base.algorithm:
+            base = replace(base, algorithm=algorithm, hyper=hyper)
+        merged = base.hyper | hyper
+        changed = settings | ({} if compressor is None else {"compressor": compressor})
+        return replace(base, hyper=merged, **_zero_is_none(changed))
+    preset = presets.find(what)
+    setting = _tuned(preset, algorithm, compressor)
+    values = from_setting(preset, setting) | settings
+    values["hyper"] = setting.hyper | hyper
+    return RunConfig(**_zero_is_none(values))
+
+
+def from_setting(preset: Preset, setting: Setting) -> dict[str, Any]:
+    """A preset's values for one of its settings."""
+    return {
+        "algorithm": setting.algorithm,
+        "problem": preset.problem,
+        "agents": preset.agents,
+        "compressor": setting.compressor,
+        "topology": preset.topology,
+        "steps": setting.steps or preset.steps,
+        "batch_size": setting.batch_size,
+        "eval_every": preset.eval_every,
+        "eval_samples": preset.eval_samples,
+        "preset": preset.name,
+        "hyper": setting.hyper,
+    }
+
+
+def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Setting:
+    name = algorithm or preset.default.algorithm
+    found = preset.setting(name, compressor)
+    if found is None:
+        found = preset.setting(name)
+        if found is None:
+            from docom.algorithms import find
+
+            kind = find(name)
+            needs = "compressed" in kind.channels.values()
+            found = Setting(name, "topk:0.05" if needs else "none", {}, preset.default.batch_size)
+        elif compressor is not None and "gamma" in found.hyper:
+            found = replace(found, hyper=found.hyper | {"gamma": "auto"})  # tuned for another kind of compressor
+    return found if compressor is None else replace(found, compressor=compressor)
+
+
+def _zero_is_none(values: dict[str, Any]) -> dict[str, Any]:
+    """On the command line 0 means "all": a batch of all data, an evaluation on all samples."""
+    optional = ("batch_size", "eval_samples")
+    return {key: None if key in optional and value == 0 else value for key, value in values.items()}
+
+
+def _pairs(extra: list[str]) -> dict[str, Any]:
+    found = {}
+    for text in extra:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes name=value, got {text!r}")
+        found[key.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+def slug(config: RunConfig) -> str:
+    """A folder name for a configuration: readable, and its own for every configuration."""
+    from hashlib import sha256
+
+    start = config.preset or config.problem["name"]
+    kind = config.compressor.replace(":", "-").replace(",", "-").replace("=", "-")
+    return f"{start}-{config.algorithm}-{kind}-seed{config.seed}-{sha256(dump(config).encode()).hexdigest()[:8]}"
+
+
+def data_folder(data: Path | None) -> Path:
+    """The data folder: as given, else from the environment."""
+    from docom.data import store
+
+    return data if data is not None else store.data_home()
+
+
+def show(key: str, value: float) -> str:
+    """A number for people."""
+    if key in ("step", "samples", "eval_samples"):
+        return f"{int(value):,}"
+    if key == "bits":
+        return f"{value / 1e6:,.2f} Mbit"
+    if key == "wire_bytes":
+        return f"{value / 1e6:,.2f} MB"
+    if key.endswith("accuracy_worst"):
+        return f"{100 * value:.2f}%"
+    return f"{value:.4g}"
+
+
+def _resume_command(command: str, folder: Path) -> str:
+    parts = command if "--out" in command else f"{command} --out {folder}"
+    return parts if "--resume" in parts else f"{parts} --resume"
+
+
+def report(folders: list[Path], link: str | None, out: Path | None) -> None:
+    """See `docom.cli.app.report`."""
+    from docom import report as pages
+
+    runs = pages.load(folders)
+    page = pages.write(runs, out or folders[0], None if link is None else pages.parse_link(link))
+    console.print(f"{len(runs)} runs; open {page}", highlight=False)
+
+
+def list_names() -> None:
+    """See `docom.cli.app.list_names`."""
+    from docom.algorithms import ALGORITHMS
+    from docom.compressors import COMPRESSORS
+    from docom.graphs import TOPOLOGIES
+    from docom.weights import WEIGHTS
+
+    groups: dict[str, dict[str, str]] = {
+        "algorithms": {name: _first_line(kind) for name, kind in ALGORITHMS.items()},
+        "compressors": {example: _first_line(kind) for kind, example in COMPRESSORS.values()},
+        "topologies": {name: about for name, (_, about) in TOPOLOGIES.items()},
+        "weights": {name: about for name, (_, about) in WEIGHTS.items()},
+        "presets": {preset.name: preset.about for preset in presets.PRESETS.values()},
+        "problems": {name: about for name, (_, about) in PROBLEMS.items()},
+    }
+    for title, names in groups.items():
+        table = Table(
+            title=title, show_header=False, title_justify="left", title_style="bold", box=None, padding=(0, 2)
+        )
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column()
+        for name, about in names.items():
+            table.add_row(name, about)
+        console.print(table)
+        console.print()
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,203 @@
+"""What `docom compare` and `docom demo` do: many runs, in parallel processes, each in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from docom import presets
+from docom.cli.commands import data_folder, from_setting
+from docom.config import RunConfig, dump, from_dict
+from docom.presets import Setting
+from docom.runfolder import RunFolder
+
+console = Console()
+
+
+@dataclass
+class Job:
+    """One run of a comparison."""
+
+    label: str
+    config: RunConfig
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Finished before, with these very settings."""
+        files = RunFolder(self.folder)
+        summary = files.summary()
+        return (
+            files.config() == dump(self.config) and summary is not None and summary["status"] in ("finished", "stopped")
+        )
+
+    def start(self, home: Path) -> None:
+        """Run it in a process of its own, on one thread: other runs have the other cores."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        wanted = self.folder / "wanted.yaml"
+        wanted.write_text(dump(self.config))
+        resume = RunFolder(self.folder).config() == dump(self.config)
+        arguments = [
+            sys.executable,
+            "-m",
+            "docom",
+            "run",
+            str(wanted),
+            "--out",
+            str(self.folder),
+            "--data",
+            str(home),
+        ]
+        arguments += ["--threads", "1"] + (["--resume"] if resume else [])
+        if not resume:
+            (self.folder / "config.yaml").unlink(missing_ok=True)
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        with (self.folder / "log.txt").open("wb") as log:
+            self.process = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment)
+
+    def step(self) -> int:
+        """How far it is, by its records."""
+        records = RunFolder(self.folder).records()
+        return int(records[-1]["step"]) if records else 0
+
+
+def compare(
+    preset_name: str,
+    seeds: int,
+    steps: int | None,
+    eval_every: int | None,
+    only: list[str] | None,
+    paper: bool,
+    jobs: int | None,
+    device: str | None,
+    data: Path | None,
+    out: Path | None,
+    command: str,
+) -> None:
+    """See `docom.cli.app.compare`."""
+    preset = presets.find(preset_name)
+    chosen = _chosen(preset, only, paper)
+    folder = out or Path("out") / preset.name
+    overrides = {"steps": steps, "eval_every": eval_every, "device": device}
+    work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds)]
+    failed = _run_all([job for job in work if not job.done], jobs or os.cpu_count() or 1, data_folder(data))
+    good = [job for job in work if job not in failed]
+    if good:
+        console.print(_table(good))
+        _write_report(good, folder, f"{preset.name}: {preset.about}")
+    for job in failed:
+        last = (job.folder / "log.txt").read_text().strip().splitlines()[-1:]
+        console.print(f"[red]failed[/]: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
+    if failed:
+        raise SystemExit(1)
+
+
+def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list[Setting]:
+    from docom.names import nearest
+
+    settings = [setting for setting in preset.settings if not (paper and setting.ours)]
+    if only is None:
+        return settings
+    known = {setting.algorithm for setting in settings}
+    for name in only:
+        if name not in known:
+            raise nearest("method of this preset", name, sorted(known))
+    return [setting for setting in settings if setting.algorithm in only]
+
+
+def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[str, Any], folder: Path) -> Job:
+    values = from_setting(preset, setting) | {key: value for key, value in overrides.items() if value is not None}
+    config = from_dict(values | {"seed": seed, "label": setting.label})
+    kind = setting.compressor.replace(":", "-")
+    return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")
+
+
+def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
+    """Start as many as there are cores, watch their records, return those that failed."""
+    if not work:
+        console.print("everything is done already; nothing to run", highlight=False)
+        return []
+    bar = Progress(
+        TextColumn("{task.description:<34}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console, disable=not console.is_terminal,
+    )  # fmt: skip
+    waiting, running, failed = list(work), [], []
+    tasks = {job.label: bar.add_task(job.label, total=job.config.steps, start=False) for job in work}
+    try:
+        with bar:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    job = waiting.pop(0)
+                    job.start(home)
+                    bar.start_task(tasks[job.label])
+                    running.append(job)
+                time.sleep(0.2)
+                for job in list(running):
+                    assert job.process is not None
+                    code = job.process.poll()
+                    bar.update(tasks[job.label], completed=job.step())
+                    if code is not None:
+                        running.remove(job)
+                        if code != 0:
+                            failed.append(job)
+                        if not console.is_terminal:
+                            console.print(f"{job.label}: {'done' if code == 0 else 'failed'}", highlight=False)
+    except KeyboardInterrupt:
+        for job in running:
+            assert job.process is not None
+            job.process.terminate()  # each saves a checkpoint on its way out
+        for job in running:
+            assert job.process is not None
+            job.process.wait()
+        console.print("interrupted; the same command goes on where it stopped", highlight=False)
+        raise SystemExit(130) from None
+    return failed
+
+
+# Measure -> heading, and how a number is shown in little room.
+COLUMNS = {
+    "loss_worst": ("worst loss", lambda value: f"{value:.4g}"),
+    "grad_norm_worst": ("|grad|", lambda value: f"{value:.2g}"),
+    "consensus_gap": ("gap", lambda value: f"{value:.2g}"),
+    "test_accuracy_worst": ("test", lambda value: f"{100 * value:.1f}%"),
+    "samples": ("samples", lambda value: f"{value / 1e3:,.0f}k"),
+    "bits": ("Mbit", lambda value: f"{value / 1e6:,.0f}"),
+    "wire_bytes": ("MB sent", lambda value: f"{value / 1e6:,.0f}"),
+}
+
+
+def _table(jobs: list[Job]) -> Table:
+    table = Table(title=f"after {max(job.step() for job in jobs):,} steps", title_justify="left")
+    table.add_column("method", no_wrap=True)
+    for heading, _ in COLUMNS.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    groups: dict[str, list[dict[str, float]]] = {}
+    for job in jobs:
+        groups.setdefault(job.config.label or job.label, []).append(RunFolder(job.folder).records()[-1])
+    for label, finals in groups.items():
+        cells = []
+        for name, (_, shown) in COLUMNS.items():
+            values = [final[name] for final in finals if name in final]
+            cells.append(shown(sum(values) / len(values)) if values else "")
+        table.add_row(label, *cells)
+    table.caption = (
+        "worst over agents; Mbit: one agent, by the paper's formula; MB: all agents on all links, as encoded"
+    )
+    return table
+
+
+def _write_report(jobs: list[Job], folder: Path, title: str) -> None:
+    from docom import report
+
+    page = report.write(report.load([job.folder for job in jobs]), folder, title=title)
+    console.print(f"figure: {folder / 'panels-by-bits.png'}\nreport: {page}", highlight=False)

@@ -1,0 +1,57 @@
+"""What `docom data` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from docom.cli.commands import data_folder
+
+console = Console()
+
+
+def get(name: str, data: Path | None) -> None:
+    """See `docom.cli.app.data_get`."""
+    from docom.data import store
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+    )
+    tasks: dict[str, object] = {}
+
+    def told(done: int, total: int, file: str) -> None:
+        if file not in tasks:
+            tasks[file] = bar.add_task(file, total=total)
+        bar.update(tasks[file], completed=done)  # type: ignore[arg-type]
+
+    with bar:
+        path = store.get(name, data_folder(data), told)
+    console.print(f"{name} is in {path}", highlight=False)
+
+
+def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
+    """See `docom.cli.app.data_add`."""
+    from docom.data import store
+
+    path = store.add(name, source, data_folder(data), replace)
+    console.print(f"{name} is in {path}", highlight=False)
+
+
+def show(data: Path | None) -> None:
+    """See `docom.cli.app.data_list`."""
+    from docom.data import store
+
+    home = data_folder(data)
+    table = Table(title=f"data in {home}", title_justify="left")
+    for column in ("name", "there", "what it is", "how to get it"):
+        table.add_column(column, no_wrap=column in ("name", "there"))
+    for entry in store.listing(home):
+        table.add_row(entry.name, "yes" if entry.present else "no", entry.about, "" if entry.present else entry.how)
+    console.print(table)

@@ -1,0 +1,87 @@
+"""How curves are told apart: a colour an algorithm, a dash a kind of compressor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from colorsys import hls_to_rgb, rgb_to_hls
+
+from docom.report.runs import RunData
+
+# One colour an algorithm, legible on white and on near-black. The order is that of legends and tables.
+COLOURS: dict[str, str] = {
+    "docom": "#d62f4b",
+    "beer": "#2f9e5f",
+    "choco-sgd": "#3579c8",
+    "gt-hsgd": "#8a5cc2",
+    "gnsd": "#e08a1e",
+    "detag": "#9c6b43",
+    "dsgd": "#7d858f",
+    "motef": "#d65fa8",
+    "cedas": "#17a0ac",
+    "lead": "#92a01f",
+    "cdproxsgt": "#5c66c9",
+    "d2": "#c29a0b",
+    "extra": "#5f9482",
+    "qg-dsgdm": "#b06496",
+    "momentum-tracking": "#69a3dd",
+    "allreduce-sgd": "#5f6b7a",
+    "allreduce-storm": "#a3a9b1",
+}
+OTHER_COLOURS = ("#c2622d", "#4f8fa8", "#7b9e3e", "#a05fb5", "#b98a5a", "#5d7fb8")
+
+# The kind of compressor -> plotly's name of the dash.
+DASHES: dict[str, str] = {
+    "topk": "solid",
+    "randk": "longdash",
+    "quantize": "dash",
+    "sign": "dashdot",
+    "lowrank": "longdashdot",
+    "edge-lowrank": "longdashdot",
+    "none": "dot",
+}
+
+
+# Plotly's name of a dash -> the same in SVG, for legends.
+SVG_DASHES: dict[str, str] = {
+    "solid": "none",
+    "dash": "6 3",
+    "dot": "1.5 2.5",
+    "dashdot": "6 2.5 1.5 2.5",
+    "longdash": "10 3",
+    "longdashdot": "10 2.5 1.5 2.5",
+}
+
+
+def rank(run: RunData) -> int:
+    """The place of its algorithm in legends and tables."""
+    algorithm = run.text("algorithm")
+    return list(COLOURS).index(algorithm) if algorithm in COLOURS else len(COLOURS)
+
+
+def looks(runs: Sequence[RunData]) -> Iterator[tuple[str, str]]:
+    """Colour by algorithm, dash by compressor; where both are taken, the next shade of the colour."""
+    unknown = sorted({run.text("algorithm") or run.label for run in runs} - set(COLOURS))
+    others = {name: OTHER_COLOURS[place % len(OTHER_COLOURS)] for place, name in enumerate(unknown)}
+    taken: dict[tuple[str, str], int] = {}
+    for run in runs:
+        name = run.text("algorithm") or run.label
+        look = (COLOURS.get(name) or others[name], _dash(run.text("compressor")))
+        taken[look] = taken.get(look, -1) + 1
+        yield _shade(look[0], taken[look]), look[1]
+
+
+def _dash(compressor: str | None) -> str:
+    kind = (compressor or "none").partition(":")[0]
+    return DASHES.get(kind, "solid")
+
+
+def _shade(colour: str, number: int) -> str:
+    """The colour itself, then its neighbours on either side, by turns a little lighter and darker."""
+    if number == 0:
+        return colour
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    hue, lightness, saturation = rgb_to_hls(red, green, blue)
+    distance = (number + 1) // 2 * (1 if number % 2 else -1)
+    lightness = min(0.7, max(0.3, lightness + 0.08 * distance))
+    shade = hls_to_rgb((hue + 0.055 * distance) % 1, lightness, saturation)
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in shade)
