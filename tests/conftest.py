@@ -6,6 +6,8 @@ import torch
 
 import docom
 
+torch.set_num_threads(1)  # tests run side by side, one a core
+
 
 def least_squares(
     n: int = 8, m: int = 12, d: int = 10, spread: float = 3.0, seed: int = 0

@@ -12,7 +12,7 @@ import docom
 import reference
 from conftest import least_squares
 from docom import rng
-from docom.simulate import simulate
+from docom.simulator import simulate
 
 STEPS = 200
 BATCH = 3

@@ -343,6 +343,25 @@ def test_any_split_of_the_agents_gives_the_same_bits(
             assert all(torch.equal(mine, theirs) for mine, theirs in zip(rows_of, kept[owner], strict=True))
 
 
+@pytest.mark.parametrize("spelling", ZOO + EDGES)
+@pytest.mark.parametrize("where", [("star", 5), ("path", 2), ("complete", 1)], ids=str)
+def test_a_loaded_channel_goes_on_as_the_saved_one(spelling: str, where: tuple[str, int]) -> None:
+    """What rows() holds, one row an agent, and the count of rounds are all that a channel is."""
+    network = docom.network(*where)
+    n = network.n
+    first, links, _ = opened(network, spelling)
+    for t in range(4):
+        first.push(rows(n, t), (1.0, 0.4)[t % 2])
+    saved = {name: row.clone() for name, row in first.rows().items()}
+    assert all(len(row) == n for row in saved.values())
+    second, _, _ = opened(network, spelling)
+    second.load(saved)
+    second.rounds = links.rounds()["model"]
+    for t in range(4, 8):
+        assert torch.equal(formed(first.push(rows(n, t))), formed(second.push(rows(n, t))))
+    assert all(torch.equal(row, second.rows()[name]) for name, row in first.rows().items())
+
+
 # --- exact and mean -----------------------------------------------------------------------------------------
 
 

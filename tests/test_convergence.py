@@ -1,7 +1,7 @@
 """Where the methods end: the exact ones at the optimum, the others in a neighbourhood of it.
 
-Least squares whose agents want very different models (each agent's own solution is some 13 away from the common one), with
-full local gradients: nothing but heterogeneity, the network and the compressor stands in the way.
+Least squares whose agents want very different models, with full local gradients: nothing but heterogeneity, the network
+and the compressor stands in the way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 import docom
 from conftest import least_squares
 from docom.problems import LeastSquares, ModuleProblem
-from docom.simulate import simulate
+from docom.simulator import simulate
 
 AGENTS, DIMENSION = 8, 20
 EXACT_TO = 1e-8

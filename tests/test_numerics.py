@@ -574,12 +574,13 @@ def test_columns_in_the_span_of_earlier_ones_become_zero(m: int, a: int, dtype: 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> None:
-    m, d = 7, 5003
+    m, d = 7, 40_003
+    assert m * d >= compiled.SHARED_FROM, "smaller rows are never shared out"
     x, y = make_rows(m, d, dtype, "normal", 1), make_rows(m, d, dtype, "wide", 2)
     by = RowMix.from_dense(random_matrix(m, m, 3))
     factor = make_rows(m, 3 * 100, dtype, "normal", 4).reshape(m, 100, 3)
-    matrices = x[:, :5000].reshape(m, 50, 100)
-    left = factor[:, :50]
+    left = make_rows(m, 3 * 400, dtype, "normal", 5).reshape(m, 400, 3)
+    matrices = x[:, :40_000].reshape(m, 400, 100)
 
     def everything() -> tuple[Tensor, ...]:
         sparse = torch.zeros_like(x)
@@ -606,20 +607,22 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
         assert_same_bits(everything(), alone)
 
 
-@pytest.mark.parametrize("chosen", ["torch.set_num_threads(1)", "environment"])
+@pytest.mark.parametrize("chosen", ["before import", "after import", "environment"])
 def test_the_kernels_leave_torchs_number_of_threads_alone(chosen: str) -> None:
     """Numba and torch may share one OpenMP: starting numba's threads must not change how many torch uses."""
-    code = "import torch\n" if chosen == "environment" else f"import torch\n{chosen}\n"
-    code += (
-        "from docom import numerics\n"
-        "for _ in range(2):\n"
-        "    numerics.sum_squares(torch.ones(2, 3))\n"
-        "import numba\n"
-        "print(torch.get_num_threads(), numba.get_num_threads())\n"
-    )
+    code = [
+        "import torch; torch.get_num_threads()",  # as any work done with torch before does
+        "torch.set_num_threads(1)" if chosen == "before import" else "",
+        "from docom import numerics",
+        "from docom.numerics import compiled",
+        "torch.set_num_threads(1)" if chosen == "after import" else "",
+        "for size in (3, compiled.SHARED_FROM): numerics.sum_squares(torch.ones(2, size))",
+        "print(torch.get_num_threads())",
+    ]
     environment = os.environ | ({"OMP_NUM_THREADS": "1"} if chosen == "environment" else {})
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1", "1"]
+    command = [sys.executable, "-c", "\n".join(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
 
 
 def test_the_example_in_the_documentation_runs() -> None:

@@ -30,7 +30,7 @@ _WHERE: dict[str, str | None] = {
         "docom.compressors",
     ),
     "combine": "docom.numerics",
-    "simulate": "docom.simulate",
+    "simulate": "docom.simulator",
     "Run": "docom.records",
     "Network": "docom.weights",
     "network": "docom.weights",
@@ -106,5 +106,5 @@ if TYPE_CHECKING:
     )
     from docom.numerics import combine
     from docom.records import Run
-    from docom.simulate import simulate
+    from docom.simulator import simulate
     from docom.weights import Network, network

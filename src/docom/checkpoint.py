@@ -1,6 +1,7 @@
 """Checkpoints: the whole state of a run by agent id, so that any executor can go on with what another one saved.
 
-A checkpoint is a folder ``step-N``: one safetensors file a block of agents, and last a manifest with sizes and checksums.
+A checkpoint is a folder ``step-N``: one safetensors file a block of agents, and last a manifest with sizes and checksums,
+its own among them.
 It is written under a temporary name and renamed when complete, so a cut at any byte leaves the one before it in use.
 Randomness has no state here, and no other state exists: a resumed run is the run that was not interrupted, bit for bit.
 """
@@ -43,10 +44,9 @@ def save(training: Training, folder: Path, description: dict[str, Any]) -> Path:
     from safetensors.torch import save as to_bytes
 
     final = folder / f"step-{training.step}"
-    if final.exists():
-        return final
+    for cut_short in folder.glob("step-*.tmp"):
+        shutil.rmtree(cut_short, ignore_errors=True)
     temporary = folder / f"step-{training.step}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     agents = training.oracle.agents.tolist()
     name = f"agents-{agents[0]:05d}-{agents[-1]:05d}.safetensors"
@@ -62,7 +62,10 @@ def save(training: Training, folder: Path, description: dict[str, Any]) -> Path:
         "description": description,
         "shards": [{"file": name, "agents": agents, "bytes": len(data), "sha256": sha256(data).hexdigest()}],
     }
-    _write(temporary / "manifest.json", json.dumps(manifest, indent=1).encode())
+    sealed = manifest | {"sha256": _seal(manifest)}
+    _write(temporary / "manifest.json", json.dumps(sealed, indent=1).encode())
+    if final.exists():  # a damaged one, or the run would have gone on from it
+        shutil.rmtree(final)
     os.replace(temporary, final)
     for old in _found(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
@@ -75,18 +78,20 @@ def restore(training: Training, folder: Path, description: dict[str, Any]) -> in
     Raises:
         CheckpointError: checkpoints exist, but of another run or none of them is whole.
     """
+    from safetensors import SafetensorError
+
     reasons = []
     for candidate in reversed(_found(folder)):
         try:
             manifest, rows = _read(candidate)
-        except (CheckpointError, OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
             reasons.append(f"{candidate.name}: {error}")
             continue
         _compare(manifest["description"], description)
         _fill(training, manifest, rows)
         return training.step
     if reasons:
-        raise CheckpointError("no checkpoint is whole (" + "; ".join(reasons) + "); start again without resuming")
+        raise CheckpointError(f"no checkpoint is whole ({'; '.join(reasons)}); remove {folder} to start from step 0")
     return None
 
 
@@ -104,6 +109,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     manifest = json.loads((folder / "manifest.json").read_text())
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError("the manifest is of another format")
+    if manifest.pop("sha256", None) != _seal(manifest) or folder.name != f"step-{manifest['step']}":
+        raise CheckpointError("the manifest is damaged (checksum)")
     agents: list[int] = []
     parts: list[dict[str, Tensor]] = []
     for shard in manifest["shards"]:
@@ -119,10 +126,19 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         agents += shard["agents"]
     if agents != list(range(len(agents))):
         raise CheckpointError("the shards do not hold every agent once, in order")
-    return manifest, {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    if any(len(row) != len(agents) for row in rows.values()):
+        raise CheckpointError(f"not every variable has a row for each of the {len(agents)} agents")
+    return manifest, rows
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    """The checksum of a manifest's values, however they are laid out in the file."""
+    return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    wanted = json.loads(json.dumps(wanted))  # tuples come back as lists
     different = [key for key in sorted(saved.keys() | wanted.keys()) if saved.get(key) != wanted.get(key)]
     if different:
         details = "; ".join(f"{key}: {saved.get(key)!r} there, {wanted.get(key)!r} here" for key in different)
@@ -130,7 +146,9 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor]) -> None:
-    agents = training.oracle.agents
+    agents, n = training.oracle.agents, training.links.network.n
+    if any(len(row) != n for row in rows.values()):
+        raise CheckpointError(f"the checkpoint does not hold {n} agents")
     mine = {key: row[agents.cpu()] for key, row in rows.items()}
     if "drawn" in mine:
         training.drawn = mine.pop("drawn").to(training.state.x)

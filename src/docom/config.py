@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,6 +16,12 @@ from docom.names import nearest
 from docom.problems import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+SCIENTIFIC = re.compile(r"^[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$")
+DEVICES = ("cpu", "cuda")
+# Settings that are whole numbers, and the least each may be; those below may also be left out.
+LEAST = {"steps": 0, "eval_every": 1, "seed": 0, "agents": 1, "batch_size": 1, "eval_samples": 1, "grad_every": 1,
+         "threads": 1}  # fmt: skip
+MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "threads")
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class RunConfig:
     dtype: str = "float32"
     device: str = "cpu"
     exact: bool = False
+    threads: int | None = None
     eval_every: int = 100
     eval_samples: int | None = None
     grad_every: int | None = None
@@ -42,27 +50,38 @@ class RunConfig:
     label: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("algorithm", "compressor", "topology", "dtype", "device"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is a name, got {getattr(self, name)!r}")
         if self.dtype not in DTYPES:
             raise nearest("dtype", self.dtype, DTYPES)
+        if self.device.partition(":")[0] not in DEVICES:
+            raise nearest("device", self.device, DEVICES)
         if not isinstance(self.problem, dict) or "name" not in self.problem:
             raise ValueError(
                 f"problem is a mapping with a name, such as {{name: leaf-synthetic}}, got {self.problem!r}"
             )
         if self.problem["name"] not in PROBLEMS:
             raise nearest("problem", str(self.problem["name"]), PROBLEMS)
-        for name in ("steps", "eval_every", "seed"):
+        for name, least in LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < (1 if name == "eval_every" else 0):
-                raise ValueError(f"{name} is a whole number, got {value!r}")
+            left_out = value is None and name in MAY_BE_LEFT_OUT
+            if not left_out and (type(value) is not int or value < least):
+                raise ValueError(f"{name} is a whole number >= {least}, got {value!r}")
         self.build_algorithm()
 
     def build_algorithm(self) -> Algorithm:
         """The method with its step sizes."""
+        if not isinstance(self.hyper, dict):
+            raise ValueError(f"hyper is a mapping such as {{lr: 0.01}}, got {self.hyper!r}")
         kind = find(self.algorithm)
-        known = {f.name for f in fields(kind)}
-        wrong = sorted(set(self.hyper) - known)
+        known = {f.name: f.default for f in fields(kind)}
+        wrong = sorted(str(name) for name in self.hyper if name not in known)
         if wrong:
             raise ValueError(f"{self.algorithm} has no {', '.join(wrong)}; it takes {', '.join(sorted(known))}")
+        for name, value in self.hyper.items():
+            if value is None and known[name] is not None:
+                raise ValueError(f"{self.algorithm}: {name} is empty; give it a value, or leave it out")
         hyper = dict(self.hyper)
         if "lr" not in hyper and "lr" in known:
             raise ValueError(f"{self.algorithm} needs a learning rate: give --lr, or lr under hyper: in the file")
@@ -99,20 +118,35 @@ def from_dict(values: dict[str, Any]) -> RunConfig:
 
 def read(path: Path) -> RunConfig:
     """A configuration from a YAML file."""
+    try:
+        values = parse_yaml(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return from_dict(values)
+
+
+def parse_yaml(text: str) -> Any:
+    """Plain values from YAML; nothing else is ever built."""
     import yaml
 
     try:
-        values = yaml.safe_load(path.read_text())
+        return yaml.load(text, _with_scientific(yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is no valid YAML: {error}") from None
-    return from_dict(values)
+        raise ValueError(f"no valid YAML: {' '.join(str(error).split())}") from None
 
 
 def dump(config: RunConfig) -> str:
     """A configuration as YAML."""
     import yaml
 
-    return yaml.safe_dump(config.to_dict(), sort_keys=False)
+    return str(yaml.dump(config.to_dict(), Dumper=_with_scientific(yaml.SafeDumper), sort_keys=False))
+
+
+def _with_scientific(kind: Any) -> Any:
+    """PyYAML's class, but ``1e-4`` is a number, as in YAML 1.2 and as everybody writes it; by itself it reads a text."""
+    extended: Any = type(kind.__name__, (kind,), {})
+    extended.add_implicit_resolver("tag:yaml.org,2002:float", SCIENTIFIC, list("-+.0123456789"))
+    return extended
 
 
 def _leaf(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
@@ -187,7 +221,11 @@ def _least_squares(options: dict[str, Any], agents: int | None, home: Path) -> P
 
     from docom.problems import LeastSquares
 
-    given = {"samples": 20, "features": 10, "spread": 1.0, "noise": 0.1, "data_seed": 0} | options
+    given: dict[str, Any] = {"samples": 20, "features": 10, "spread": 1.0, "noise": 0.1, "data_seed": 0}
+    for key in options:
+        if key not in given:
+            raise nearest("option of least-squares", str(key), given)
+    given |= options
     draw = np.random.default_rng(given["data_seed"])
     n, m, d = agents or 8, given["samples"], given["features"]
     A = draw.normal(size=(n, m, d))

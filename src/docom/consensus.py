@@ -15,7 +15,7 @@ out of it. Gossip scales with its vectors, so they are brought back to length on
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, log, sqrt
+from math import exp, hypot, log, sqrt
 
 import torch
 from torch import Tensor
@@ -125,13 +125,17 @@ class _Gossip:
         return exp(logarithm / (ROUNDS // 2))
 
     def _rescale(self) -> float:
-        """Bring disagreement and compression error together to length one; return the length they had."""
+        """Bring disagreement and compression error together to length one; return the length they had.
+
+        Gossip does not mind a common shift either, so the mean is taken out of everything along with the scale.
+        """
         rows, channel = self.x, self.channel
-        combine(rows, (1, rows), (-1, rows.mean(dim=0, keepdim=True).expand_as(rows).contiguous()))
-        squares = torch.linalg.vector_norm(rows) ** 2 + torch.linalg.vector_norm(rows - channel.hat) ** 2
-        length = float(squares) ** 0.5
+        mean = rows.mean(dim=0, keepdim=True)
+        rows.sub_(mean)
+        channel.hat.sub_(mean)
+        length = hypot(float(torch.linalg.vector_norm(rows)), float(torch.linalg.vector_norm(rows - channel.hat)))
         if length > 0:
             rows.div_(length)
             channel.hat.div_(length)
-            mix(channel.mixed, channel.hat, channel.by)  # anew: rounding of the running sum must not be scaled up
+        mix(channel.mixed, channel.hat, channel.by)  # anew: rounding of the running sum must not be scaled up
         return length

@@ -10,7 +10,7 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
     close = get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 

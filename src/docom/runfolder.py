@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,11 @@ class RunFolder:
         return self.path / "checkpoint"
 
     def create(self, config: str, provenance: dict[str, Any]) -> None:
-        """Start the folder with an empty list of records."""
+        """Start the folder with an empty list of records; what another run left here must not pass for this one's."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for left in ("summary.json", "model.safetensors"):
+            (self.path / left).unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
         self._write("config.yaml", config.encode())
         self._write("provenance.json", json.dumps(provenance, indent=1).encode())
         self._write("metrics.jsonl", b"")
@@ -47,6 +51,11 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
+
+    def settle(self) -> None:
+        """Bring the records to the disk: a checkpoint must never outlive the records made before it."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            os.fsync(file.fileno())
 
     def records(self) -> list[Record]:
         """All whole records; a line cut short by a crash is left out."""
@@ -71,6 +80,11 @@ class RunFolder:
         found = json.loads(path.read_text())
         return found if isinstance(found, dict) else None
 
+    def ended(self) -> str | None:
+        """How the run ended, "finished" or "stopped"; None where there is more to do."""
+        status = (self.summary() or {}).get("status")
+        return status if status in ("finished", "stopped") else None
+
     def finish(self, summary: dict[str, Any], model: Tensor, layout: Layout) -> None:
         """Write the average model and the summary."""
         from safetensors.torch import save
@@ -89,12 +103,17 @@ class RunFolder:
         self._write("summary.json", json.dumps(summary, indent=1).encode())
 
     def _write(self, name: str, data: bytes) -> None:
-        temporary = self.path / f"{name}.tmp"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / name)
+        write_whole(self.path / name, data)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name and rename it: whoever looks finds all of it, the one before, or none."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def _lines(path: Path) -> Iterator[Record]:

@@ -58,7 +58,7 @@ class InverseSqrt(Schedule):
 
     def __call__(self, t: int) -> float:
         """See `Schedule.__call__`."""
-        return self.value * (t + 1) ** -0.5
+        return float(self.value * (t + 1) ** -0.5)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class StepBar:
         """See `docom.loop.Progress`."""
         loss = f"worst loss {record['loss_worst']:.4g}"
         if self.bar is not None:
+            if not self.bar.tasks[0].completed:  # a resumed run starts here: its earlier steps are no part of the rate
+                self.bar.reset(self.task, completed=int(record["step"]))
             self.bar.update(self.task, loss=loss)
         else:
             self.console.print(f"{self.label}: step {record['step']:,} of {self.steps:,}, {loss}", highlight=False)

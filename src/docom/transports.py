@@ -51,7 +51,7 @@ class InProcess:
         self.agents = self.senders = torch.arange(len(degrees), device=device)
         self.through_bytes = through_bytes
         self.bytes_sent = 0
-        self._returns: dict[int, Tensor] = {}
+        self._returns: dict[int, tuple[Sequence[tuple[int, int]], Tensor]] = {}  # kept with its ends: ids are used again
 
     def exchange(self, code: Code, message: Any) -> Any:
         """See `Transport.exchange`."""
@@ -65,11 +65,12 @@ class InProcess:
         """See `Transport.swap`."""
         if self.through_bytes:
             self.bytes_sent += rows.numel() * rows.element_size()
-        if id(ends) not in self._returns:
+        known = self._returns.get(id(ends))
+        if known is None or known[0] is not ends:
             position = {end: number for number, end in enumerate(ends)}
             back = [position[neighbour, agent] for agent, neighbour in ends]
-            self._returns[id(ends)] = torch.tensor(back, dtype=torch.int64, device=rows.device)
-        return rows[self._returns[id(ends)]]
+            known = self._returns[id(ends)] = ends, torch.tensor(back, dtype=torch.int64, device=rows.device)
+        return rows[known[1]]
 
     def gather(self, rows: Tensor) -> Tensor:
         """See `Transport.gather`."""

@@ -6,10 +6,10 @@ A step is cut at the gradient, so that the simulator, real processes and a user'
 * ``init(x0, grad0, links, hyper)``: the state before step 0.
 * ``advance(state, links, hyper)``: the first half of step t, up to where gradients are needed; sets ``state.points``.
 * ``absorb(state, grads, links, hyper)``: the second half, with the gradients at those points, all on one batch.
-* ``output(state)``: what is evaluated.
+* ``iterate(state)``: what is evaluated; the model rows unless a method says otherwise.
 
-``hyper`` holds the number t of the step and its step sizes. Rows are updated in place by `docom.numerics.combine`; they keep their addresses
-for the whole run.
+``hyper`` holds the number t of the step and its step sizes. Rows are updated in place by `docom.numerics.combine`; they keep
+their addresses for the whole run.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Algorithm(ABC):
         """The number t of the step and its step sizes."""
         return Hyper(t=t, **{name: schedule(t) for name, schedule in self.steps().items()})
 
-    def with_gamma(self, gammas: dict[str, float]) -> Self:
+    def with_gamma(self, gammas: dict[str, Any]) -> Self:
         """The same method with its automatic consensus steps filled in."""
         return replace(self, **gammas)
 

@@ -43,7 +43,8 @@ class EdgeChannel(Channel):
         super().__init__(variable, transport)
         self.repeats = compressor.rounds
         self.exchanges = 2 * compressor.rounds
-        self.blocks, self.whole = split_matrices(layout, compressor.rank)
+        # A single agent has nobody to send to.
+        self.blocks, self.whole = split_matrices(layout, compressor.rank) if network.n > 1 else ([], [])
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
         # agents work on their slot-th edge in one batched product.
         agents = transport.agents.tolist()

@@ -11,7 +11,7 @@ def main() -> None:
 
     try:
         app()
-    except (ValueError, TypeError, FileExistsError, FileNotFoundError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, FloatingPointError) as error:
         from rich.console import Console
 
         Console(stderr=True).print(f"[bold red]docom:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)

@@ -22,35 +22,35 @@ app.add_typer(data_app, name="data")
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 
 
-def _option(name: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(name, help=text, show_default=False)  # type: ignore[no-any-return]
+def _option(name: str, text: str, least: int | None = None) -> typer.models.OptionInfo:
+    return typer.Option(name, help=text, show_default=False, min=least)  # type: ignore[no-any-return]
 
 
 Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
 Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.05, quantize:4, none.")]
 Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
 Weights = Annotated[str | None, _option("--weights", "uniform, metropolis, lazy or max-degree.")]
-Agents = Annotated[int | None, _option("--agents", "Number of agents.")]
-Steps = Annotated[int | None, _option("--steps", "Number of steps.")]
+Agents = Annotated[int | None, _option("--agents", "Number of agents.", 1)]
+Steps = Annotated[int | None, _option("--steps", "Number of steps.", 0)]
 Rate = Annotated[str | None, _option("--lr", "Step size: a number or a schedule such as inverse-sqrt:0.1.")]
 Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a schedule or "auto".')]
 Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
-Batch = Annotated[int | None, _option("--batch-size", "Samples an agent draws a step; 0 for all of its data.")]
-Seed = Annotated[int | None, _option("--seed", "Seed of everything random.")]
+Batch = Annotated[int | None, _option("--batch-size", "Samples an agent draws a step; 0 for all of its data.", 0)]
+Seed = Annotated[int | None, _option("--seed", "Seed of everything random.", 0)]
 Device = Annotated[str | None, _option("--device", "cpu or cuda.")]
 Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.")]
-Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.")]
+Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.", 1)]
 Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.")]
 Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.")]
 Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
 Samples = Annotated[
     int | None,
-    _option("--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full."),
+    _option("--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full.", 0),
 ]
 GradEvery = Annotated[
-    int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.")
+    int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1)
 ]
-Threads = Annotated[int | None, _option("--threads", "CPU threads; by default as many as torch takes.")]
+Threads = Annotated[int | None, _option("--threads", "CPU threads; by default as many as torch takes.", 1)]
 
 
 @app.command()
@@ -79,6 +79,9 @@ def run(
     threads: Threads = None,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    checkpoint_seconds: Annotated[
+        float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
+    ] = 60,
 ) -> None:
     """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor."""
     from docom.cli import commands
@@ -86,21 +89,23 @@ def run(
     given = {
         "topology": topology, "weights": weights, "agents": agents, "steps": steps, "batch_size": batch_size,
         "seed": seed, "device": device, "dtype": dtype, "exact": exact or None, "eval_every": eval_every,
-        "eval_samples": eval_samples, "grad_every": grad_every, "until": until,
+        "eval_samples": eval_samples, "grad_every": grad_every, "until": until, "threads": threads,
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
-    commands.run(what, algorithm, compressor, given, rates, hyper or [], data, out, resume, threads, _command())
+    commands.run(
+        what, algorithm, compressor, given, rates, hyper or [], data, out, resume, checkpoint_seconds, _command()
+    )
 
 
 @app.command()
 def compare(
     preset: Annotated[str, typer.Argument(help="synthetic, mnist or femnist.")] = "synthetic",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, from 0 on.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, from 0 on.", min=1)] = 1,
     steps: Steps = None,
     eval_every: Every = None,
     only: Annotated[str | None, _option("--only", "Methods to run, separated by commas.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="Only the settings the paper itself gives.")] = False,
-    jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.")] = None,
+    jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1)] = None,
     device: Device = None,
     data: Data = None,
     out: Out = None,
@@ -110,6 +115,28 @@ def compare(
 
     names = None if only is None else [name.strip() for name in only.split(",")]
     comparison.compare(preset, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command())
+
+
+@app.command()
+def tune(
+    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
+    algorithm: Algorithm = None,
+    compressor: Compressor = None,
+    grid: Annotated[
+        list[str] | None, _option("--grid", "Values to try instead of the paper's, as name=v1,v2,... (repeatable).")
+    ] = None,
+    trials: Annotated[int | None, _option("--trials", "Try so many points of the grid, drawn; else all.", 1)] = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    device: Device = None,
+    data: Data = None,
+    out: Out = None,
+) -> None:
+    """Search the paper's grids for a method's step sizes by the final worst loss; saves the best as a file to run."""
+    from docom.cli import tuning
+
+    given = {"steps": steps, "seed": seed, "device": device}
+    tuning.tune(what, algorithm, compressor, given, grid or [], trials, data, out, _command())
 
 
 @app.command()
@@ -151,7 +178,7 @@ def theory(
     ] = None,
     smoothness: Annotated[float, typer.Option("--L", help="Smoothness of the f_i.")] = 1.0,
     sigma: Annotated[float, typer.Option("--sigma", help="Noise of a gradient.")] = 1.0,
-    horizon: Annotated[float, typer.Option("--T", help="Number of steps.")] = 1e6,
+    horizon: Annotated[float, typer.Option("--T", help="Number of steps.", min=1, max=1e18)] = 1e6,
     printed: Annotated[bool, typer.Option("--printed", help="The paper's printed formulas, slips included.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:

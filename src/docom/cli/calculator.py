@@ -68,7 +68,7 @@ def theory(
     bound.add_row("total", f"{found['bound']['total']:.4g}")
     console.print(bound)
     for note in found["notes"]:
-        console.print(f"- {note}", highlight=False)
+        console.print(f"- {note['text']}", highlight=False, markup=False)
 
 
 def _conditions(conditions: list[dict[str, object]]) -> Table:

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from docom import presets
-from docom.config import PROBLEMS, RunConfig, dump, read
+from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
 from docom.presets import Preset, Setting
 
 console = Console()
+INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
 
 
 def run(
@@ -26,24 +27,20 @@ def run(
     data: Path | None,
     out: Path | None,
     resume: bool,
-    threads: int | None,
+    checkpoint_seconds: float,
     command: str,
 ) -> None:
     """See `docom.cli.app.run`."""
-    import torch
-
     from docom.runner import execute
     from docom.terminal import StepBar
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     settings = {key: value for key, value in given.items() if value is not None}
-    hyper = {key: _value(text) for key, text in rates.items() if text is not None} | _pairs(extra)
+    hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
     config = configure(what, algorithm, compressor, settings, hyper)
     folder = out or Path("runs") / slug(config)
     label = config.label or config.algorithm
     with StepBar(config.steps, label) as bar:
-        outcome = execute(config, folder, data_folder(data), resume, bar, command)
+        outcome = execute(config, folder, data_folder(data), resume, bar, command, checkpoint_seconds)
     final = outcome.records[-1]
     table = Table(
         title=f"{label}: {outcome.status} after {final['step']:,} steps",
@@ -53,9 +50,15 @@ def run(
     for key, value in final.items():
         table.add_row(key, show(key, value))
     console.print(table)
-    console.print(f"results in {folder}", highlight=False)
+    say(f"results in {folder}")
     if outcome.status == "interrupted":
-        console.print(f"saved; go on with: {_resume_command(command, folder)}", highlight=False)
+        say(f"saved; go on with: {_resume_command(command, folder)}")
+        raise SystemExit(INTERRUPTED)
+
+
+def say(text: str) -> None:
+    """A line as it is: paths and commands are neither broken, nor coloured, nor read as markup."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def configure(
@@ -66,15 +69,24 @@ def configure(
     if path.suffix in (".yaml", ".yml"):
         base = read(path)
         if algorithm is not None and algorithm != base.algorithm:
-            base = replace(base, algorithm=algorithm, hyper=hyper)
+            base = replace(base, algorithm=algorithm, hyper=hyper, label=None)
+        if compressor is not None and compressor != base.compressor:
+            base = replace(base, label=None)  # it named the other one
         merged = base.hyper | hyper
         changed = settings | ({} if compressor is None else {"compressor": compressor})
-        return replace(base, hyper=merged, **_zero_is_none(changed))
+        return _with_threads(replace(base, hyper=merged, **_zero_is_none(changed)))
     preset = presets.find(what)
     setting = _tuned(preset, algorithm, compressor)
     values = from_setting(preset, setting) | settings
     values["hyper"] = setting.hyper | hyper
-    return RunConfig(**_zero_is_none(values))
+    return _with_threads(RunConfig(**_zero_is_none(values)))
+
+
+def _with_threads(config: RunConfig) -> RunConfig:
+    """The number of threads decides the last bits of a CPU's sums, so a complete configuration has it."""
+    import torch
+
+    return config if config.threads is not None else replace(config, threads=torch.get_num_threads())
 
 
 def from_setting(preset: Preset, setting: Setting) -> dict[str, Any]:
@@ -122,14 +134,8 @@ def _pairs(extra: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"--set takes name=value, got {text!r}")
-        found[key.strip()] = _value(value.strip())
+        found[key.strip()] = parse_yaml(value.strip())
     return found
-
-
-def _value(text: str) -> Any:
-    import yaml
-
-    return yaml.safe_load(text)
 
 
 def slug(config: RunConfig) -> str:
@@ -162,7 +168,9 @@ def show(key: str, value: float) -> str:
 
 
 def _resume_command(command: str, folder: Path) -> str:
-    parts = command if "--out" in command else f"{command} --out {folder}"
+    from shlex import quote
+
+    parts = command if "--out" in command else f"{command} --out {quote(str(folder))}"
     return parts if "--resume" in parts else f"{parts} --resume"
 
 
@@ -172,7 +180,7 @@ def report(folders: list[Path], link: str | None, out: Path | None) -> None:
 
     runs = pages.load(folders)
     page = pages.write(runs, out or folders[0], None if link is None else pages.parse_link(link))
-    console.print(f"{len(runs)} runs; open {page}", highlight=False)
+    say(f"{len(runs)} runs; open {page}")
 
 
 def list_names() -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from docom import presets
-from docom.cli.commands import data_folder, from_setting
+from docom.cli.commands import INTERRUPTED, data_folder, from_setting, say
 from docom.config import RunConfig, dump, from_dict
 from docom.presets import Setting
 from docom.runfolder import RunFolder
@@ -36,10 +37,7 @@ class Job:
     def done(self) -> bool:
         """Finished before, with these very settings."""
         files = RunFolder(self.folder)
-        summary = files.summary()
-        return (
-            files.config() == dump(self.config) and summary is not None and summary["status"] in ("finished", "stopped")
-        )
+        return files.config() == dump(self.config) and files.ended() is not None
 
     def start(self, home: Path) -> None:
         """Run it in a process of its own, on one thread: other runs have the other cores."""
@@ -47,18 +45,8 @@ class Job:
         wanted = self.folder / "wanted.yaml"
         wanted.write_text(dump(self.config))
         resume = RunFolder(self.folder).config() == dump(self.config)
-        arguments = [
-            sys.executable,
-            "-m",
-            "docom",
-            "run",
-            str(wanted),
-            "--out",
-            str(self.folder),
-            "--data",
-            str(home),
-        ]
-        arguments += ["--threads", "1"] + (["--resume"] if resume else [])
+        command = ["run", str(wanted), "--out", str(self.folder), "--data", str(home)]
+        arguments = [sys.executable, "-m", "docom", *command, *(["--resume"] if resume else [])]
         if not resume:
             (self.folder / "config.yaml").unlink(missing_ok=True)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
@@ -97,7 +85,7 @@ def compare(
         _write_report(good, folder, f"{preset.name}: {preset.about}")
     for job in failed:
         last = (job.folder / "log.txt").read_text().strip().splitlines()[-1:]
-        console.print(f"[red]failed[/]: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
+        say(f"failed: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
     if failed:
         raise SystemExit(1)
 
@@ -117,7 +105,7 @@ def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list
 
 def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[str, Any], folder: Path) -> Job:
     values = from_setting(preset, setting) | {key: value for key, value in overrides.items() if value is not None}
-    config = from_dict(values | {"seed": seed, "label": setting.label})
+    config = from_dict(values | {"seed": seed, "label": setting.label, "threads": 1})
     kind = setting.compressor.replace(":", "-")
     return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")
 
@@ -125,13 +113,13 @@ def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[st
 def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
     """Start as many as there are cores, watch their records, return those that failed."""
     if not work:
-        console.print("everything is done already; nothing to run", highlight=False)
+        say("everything is done already; nothing to run")
         return []
     bar = Progress(
         TextColumn("{task.description:<34}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
         console=console, disable=not console.is_terminal,
     )  # fmt: skip
-    waiting, running, failed = list(work), [], []
+    waiting, running, failed = list(work), list[Job](), list[Job]()
     tasks = {job.label: bar.add_task(job.label, total=job.config.steps, start=False) for job in work}
     try:
         with bar:
@@ -151,7 +139,7 @@ def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
                         if code != 0:
                             failed.append(job)
                         if not console.is_terminal:
-                            console.print(f"{job.label}: {'done' if code == 0 else 'failed'}", highlight=False)
+                            say(f"{job.label}: {'done' if code == 0 else 'failed'}")
     except KeyboardInterrupt:
         for job in running:
             assert job.process is not None
@@ -159,13 +147,13 @@ def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
         for job in running:
             assert job.process is not None
             job.process.wait()
-        console.print("interrupted; the same command goes on where it stopped", highlight=False)
-        raise SystemExit(130) from None
+        say("interrupted; the same command goes on where it stopped")
+        raise SystemExit(INTERRUPTED) from None
     return failed
 
 
 # Measure -> heading, and how a number is shown in little room.
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "loss_worst": ("worst loss", lambda value: f"{value:.4g}"),
     "grad_norm_worst": ("|grad|", lambda value: f"{value:.2g}"),
     "consensus_gap": ("gap", lambda value: f"{value:.2g}"),
@@ -200,4 +188,4 @@ def _write_report(jobs: list[Job], folder: Path, title: str) -> None:
     from docom import report
 
     page = report.write(report.load([job.folder for job in jobs]), folder, title=title)
-    console.print(f"figure: {folder / 'panels-by-bits.png'}\nreport: {page}", highlight=False)
+    say(f"figure: {folder / 'panels-by-bits.png'}\nreport: {page}")

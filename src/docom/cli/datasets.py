@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from docom.cli.commands import data_folder
+from docom.cli.commands import data_folder, say
 
 console = Console()
 
@@ -33,7 +33,7 @@ def get(name: str, data: Path | None) -> None:
 
     with bar:
         path = store.get(name, data_folder(data), told)
-    console.print(f"{name} is in {path}", highlight=False)
+    say(f"{name} is in {path}")
 
 
 def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
@@ -41,7 +41,7 @@ def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
     from docom.data import store
 
     path = store.add(name, source, data_folder(data), replace)
-    console.print(f"{name} is in {path}", highlight=False)
+    say(f"{name} is in {path}")
 
 
 def show(data: Path | None) -> None:

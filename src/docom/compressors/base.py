@@ -119,7 +119,7 @@ def check_kept(name: str, fraction: float | None, k: int | None) -> None:
         raise ValueError(f"{name} takes either fraction= or k=, got fraction={fraction}, k={k}")
     if fraction is not None and not 0 < fraction <= 1:
         raise ValueError(f"{name} needs 0 < fraction <= 1, got {fraction}; 0.05 keeps 5% of the entries")
-    if k is not None and k < 1:
+    if k is not None and (k < 1 or k != int(k)):
         raise ValueError(f"{name} needs k >= 1, got k={k}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from docom import wire
 from docom.compressors.base import Buffer
 
-NUMPY = {torch.float32: np.dtype("<f4"), torch.float64: np.dtype("<f8")}
+NUMPY: dict[torch.dtype, Any] = {torch.float32: np.dtype("<f4"), torch.float64: np.dtype("<f8")}
 
 
 def check_length(buffers: Sequence[Buffer], expected: int) -> None:

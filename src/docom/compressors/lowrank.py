@@ -46,8 +46,9 @@ def first_basis(block: Block, number: int, agents: Tensor, dtype: torch.dtype, k
 
 def next_basis(found: Tensor, before: Tensor) -> Tensor:
     """The warm start: what was found, except columns that vanished, which would stay zero for ever."""
-    dead = (found == 0).all(dim=1, keepdim=True)
-    return torch.where(dead, before, found)
+    largest = found.abs().amax(dim=1, keepdim=True)
+    scaled = found / torch.where(largest == 0, torch.ones_like(largest), largest)
+    return torch.where(largest == 0, before, scaled)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class LowRank(Compressor):
     name: ClassVar[str] = "lowrank"
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
+        if self.rank < 1 or self.rank != int(self.rank):
             raise ValueError(f"low rank needs rank >= 1, got {self.rank}")
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
@@ -162,7 +163,7 @@ class EdgeLowRank(Compressor):
     name: ClassVar[str] = "edge-lowrank"
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.rounds < 1:
+        if self.rank < 1 or self.rounds < 1 or int(self.rank) != self.rank or int(self.rounds) != self.rounds:
             raise ValueError(f"edge low rank needs rank >= 1 and rounds >= 1, got {self.rank} and {self.rounds}")
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:

@@ -44,7 +44,7 @@ class Quantizer(Compressor):
     name: ClassVar[str] = "quantize"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 15:
+        if not 1 <= self.bits <= 15 or self.bits != int(self.bits):
             raise ValueError(f"the quantiser takes 1 to 15 bits, got {self.bits}")
         check_scope(self.scope)
 

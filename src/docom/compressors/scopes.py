@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom.compressors.base import Bound, Buffer, Compressor, Sparse, Stamp
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp
 from docom.compressors.codecs import check_length
 from docom.layout import Layout
 
@@ -33,15 +33,16 @@ class PerTensor(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> tuple[Any, ...]:
         """See `Bound.compress`."""
-        return tuple(
-            bound.compress(
-                x[:, span].contiguous(),
-                None if hat is None else hat[:, span].contiguous(),
-                stamp.part(number),
-                memory,
-            )
-            for number, (span, bound) in enumerate(self.parts)
-        )
+        message, nonfinite = [], torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        for number, (span, bound) in enumerate(self.parts):
+            part = x[:, span].contiguous(), None if hat is None else hat[:, span].contiguous()
+            try:
+                message.append(bound.compress(*part, stamp.part(number), memory))
+            except NonFinite as error:
+                nonfinite |= error.rows
+        if bool(nonfinite.any()):
+            raise NonFinite(nonfinite)
+        return tuple(message)
 
     def decompress(self, message: tuple[Any, ...], stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""

@@ -27,7 +27,7 @@ from docom.compressors.codecs import check_length
 from docom.compressors.scopes import per_tensor
 from docom.compressors.values import ValueCode, value_code
 from docom.layout import Layout
-from docom.numerics import add_sparse, select_top
+from docom.numerics import add_sparse, nonfinite_rows, select_top
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ class RandK(Compressor):
 
     def __post_init__(self) -> None:
         check_kept("random-k", self.fraction, self.k)
+        if self.unbiased not in (True, False):
+            raise ValueError(f"unbiased is true or false, got {self.unbiased!r}")
         check_scope(self.scope)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
@@ -143,13 +145,13 @@ class BoundRandK(Bound):
     def indices(self, stamp: Stamp) -> Tensor:
         """The entries drawn for this message: those with the k smallest random words."""
         words = rng.words(stamp.key, stamp.agents, stamp.step, self.dimension)
-        return select_top((2.0**32 - words).to(torch.float64), None, self.k)[0]
+        return select_top((2**32 - words).to(torch.float64), None, self.k)[0]
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Tensor:
         """See `Bound.compress`."""
         chosen = self.indices(stamp).to(torch.int64)
         values = x.gather(1, chosen) if hat is None else x.gather(1, chosen) - hat.gather(1, chosen)
-        nonfinite = ~torch.isfinite(values).all(dim=1)
+        nonfinite = nonfinite_rows(x) | ~torch.isfinite(values).all(dim=1)
         if bool(nonfinite.any()):
             raise NonFinite(nonfinite)
         return self.scale * values

@@ -62,7 +62,7 @@ class BFloat16(ValueCode):
     """Every value rounded to the nearest bf16: the sender, too, goes on with the rounded one."""
 
     # Rounding errs by 2^-9 of each value at most: the error left is p + 2^-18 (1 - p) with p the dropped share.
-    delta = 1.0 - 2.0**-18
+    delta = 1.0 - 2.0**-16
 
     def __init__(self, k: int, dtype: torch.dtype) -> None:
         self.k, self.dtype = k, dtype
@@ -123,5 +123,7 @@ def value_code(values: str | int, k: int, dtype: torch.dtype) -> ValueCode:
     if values == "bf16":
         return BFloat16(k, dtype)
     if isinstance(values, int) or str(values).isdigit():
+        if not 1 <= int(values) <= 15:
+            raise ValueError(f"values take 1 to 15 bits, got {values}")
         return Quantised(k, int(values), dtype)
     raise ValueError(f'values is "full", "bf16" or a number of bits, got {values!r}')

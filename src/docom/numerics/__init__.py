@@ -140,7 +140,7 @@ def orthonormalise(columns: Tensor) -> Tensor:
         length = sum_squares(column).sqrt()
         keep = (length > 16 * tiny * before) & (length > 0)
         scale = torch.where(keep, 1 / length, torch.zeros_like(length))
-        out[:, :, rank] = column * scale.to(columns.dtype).unsqueeze(1)
+        out[:, :, rank] = (column * scale.unsqueeze(1)).to(columns.dtype)
     return out
 
 

@@ -23,7 +23,7 @@ from docom.numerics.rowmix import RowMix
 from docom.rng.available import jit
 from docom.rng.compiled import philox
 
-# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator"
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 BLOCK = 2048  # elements of a block of `combine`: one accumulator that stays in the first-level cache
 SHARED_FROM = 1 << 18  # numbers from which a kernel is shared out over threads
@@ -71,6 +71,7 @@ def _combine(out, coefficients, plus, minus):
 
 def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
     """See `docom.numerics.combine`."""
+    assert terms, "combine needs at least one term"
     operands = [(rows, None) if isinstance(rows, Tensor) else rows for _, rows in terms]
     if not all(_matches(out, plus) and (minus is None or _matches(out, minus)) for plus, minus in operands):
         return plain.combine(out, terms)
@@ -231,6 +232,8 @@ def _quantise(x, hat, has_hat, stretch, levels, agents, step, k0, k1, high_seed,
     for row in numba.prange(m):
         agent = np.uint64(agents[row])
         factor = stretch[row]
+        if factor == 0:  # the row is flushed to zero
+            continue
         for block in range((d + 3) // 4):
             lanes = philox(np.uint64(block), agent, step, high_seed, k0, k1)
             for lane in range(min(4, d - 4 * block)):
@@ -249,11 +252,13 @@ def quantise(
     if bool(((squares == 0) | ~torch.isfinite(squares)).any()):
         return plain.quantise(x, hat, levels, key, agents, step)  # the odd rows are worked out with care there
     norms = squares.sqrt().to(x.dtype)
-    out = torch.empty(x.shape, dtype=torch.int16)
+    stretch = levels / norms
+    stretch = torch.where(torch.isfinite(stretch), stretch, torch.zeros_like(stretch))
+    out = torch.zeros(x.shape, dtype=torch.int16)
     k0, k1, high_seed = (np.uint64(word) for word in key.words)
     _threads(4 * x.numel())
     _quantise(
-        _array(x), _array(x if hat is None else hat), hat is not None, (levels / norms).numpy(), levels,
+        _array(x), _array(x if hat is None else hat), hat is not None, stretch.numpy(), levels,
         agents.numpy(), np.uint64(step), k0, k1, high_seed, out.numpy(),
     )  # fmt: skip
     return norms, out
@@ -377,12 +382,21 @@ def _array(x: Tensor) -> np.ndarray:
     return x.detach().contiguous().numpy()
 
 
+@cache
+def _start_threads() -> None:
+    """Start numba's threads; where numba shares OpenMP with torch, that alone would change torch's number of threads."""
+    before = torch.get_num_threads()
+    numba.get_num_threads()
+    torch.set_num_threads(before)
+
+
 def _threads(elements: int) -> int:
     """Threads for a kernel over so many numbers: one where sharing out costs more than it saves, else as many as torch has.
 
     Torch's number honours ``OMP_NUM_THREADS`` and torchrun. On a busy machine a thread that waits for another may wait
     a whole time slice, so small kernels must not.
     """
+    _start_threads()
     threads = 1 if elements < SHARED_FROM else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
     if numba.get_num_threads() != threads:
         numba.set_num_threads(threads)

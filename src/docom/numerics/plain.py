@@ -45,8 +45,9 @@ def quantise(
     difference = x if hat is None else x - hat
     norms = _norms(difference)
     noise = rng.uniform(key, agents, step, x.shape[1], x.dtype)
-    usable = torch.isfinite(norms) & (norms > 0)
-    stretch = torch.where(usable, levels / norms, torch.zeros_like(norms)).unsqueeze(1)
+    stretch = levels / norms
+    usable = torch.isfinite(stretch) & (stretch > 0)  # rows too small for their own unit are flushed to zero
+    stretch = torch.where(usable, stretch, torch.zeros_like(norms)).unsqueeze(1)
     magnitude = torch.floor(difference.abs() * stretch + noise)
     signed = torch.where(difference < 0, -magnitude, magnitude)
     signed = torch.where(usable.unsqueeze(1), signed.clamp(-levels, levels), torch.zeros_like(signed))
@@ -70,7 +71,8 @@ def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -
     if not accumulate:
         out.zero_()
     for slot in range(sources.shape[1]):
-        out.add_((scale * weights[:, slot : slot + 1]) * rows[sources[:, slot]])
+        weight = weights[:, slot : slot + 1]
+        out.copy_(torch.where(weight != 0, out + (scale * weight) * rows[sources[:, slot]], out))
     return out
 
 
@@ -78,8 +80,10 @@ def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: 
     """See `docom.numerics.mix_sparse`."""
     sources, weights = _slots_like(by, out)
     for slot in range(sources.shape[1]):
-        source = sources[:, slot]
-        add_sparse(out, indices[source], (scale * weights[:, slot : slot + 1]) * values[source], 1.0)
+        has = (weights[:, slot] != 0).nonzero().flatten()
+        source, part = sources[has, slot], out[has]
+        add_sparse(part, indices[source], (scale * weights[has, slot : slot + 1]) * values[source], 1.0)
+        out[has] = part
 
 
 def sum_squares(x: Tensor) -> Tensor:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from docom.problems.base import Evaluation, Problem
 from docom.problems.leaf import LeafSynthetic
+from docom.problems.lenet import LeNet5
 from docom.problems.linear import LeastSquares, LinearProblem, LogisticRegression
+from docom.problems.mlp import MLP
 from docom.problems.module import ModuleProblem
+from docom.problems.networks import NetworkProblem
 
 __all__ = [
+    "MLP",
     "Evaluation",
+    "LeNet5",
     "LeafSynthetic",
     "LeastSquares",
     "LinearProblem",
     "LogisticRegression",
     "ModuleProblem",
+    "NetworkProblem",
     "Problem",
 ]

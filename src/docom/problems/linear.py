@@ -184,7 +184,8 @@ class LeastSquares(LinearProblem):
 
     def solution(self) -> Tensor:
         """The minimiser of f (of least norm where there are several), float64 ``[d]``."""
-        return torch.linalg.lstsq(self.features, self.targets.unsqueeze(1), driver="gelsd").solution.squeeze(1)
+        found: Tensor = torch.linalg.lstsq(self.features, self.targets.unsqueeze(1), driver="gelsd").solution
+        return found.squeeze(1)
 
 
 class LogisticRegression(LinearProblem):

@@ -1,4 +1,4 @@
-"""The network of the paper's second experiment: one hidden layer of sigmoids."""
+"""The network of the paper's MNIST experiment: one hidden layer of sigmoids."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from docom.problems.networks import Data, NetworkProblem, Pieces
+from docom.problems.networks import NetworkProblem, Pieces
+from docom.problems.shards import Data
 
 
 class MLP(NetworkProblem):
-    """A network with one hidden layer of sigmoids; for MNIST with 100 of them that of the paper, d = 79,510.
+    """One hidden layer of sigmoids, cross entropy; 784-100-10 is the paper's network for MNIST, d = 79,510.
 
     Args:
         data: ``[(inputs [m_i, p], targets [m_i]), ...]``, one pair an agent.
         hidden, classes: units of the hidden layer and of the output.
         weight_decay: the l2 weight.
         test: one such pair.
-        scale, shift: inputs are taken as ``scale * inputs + shift``. For MNIST's bytes ``(x/255 - .1307)/.3081`` is
-            ``scale=1/(255 * .3081), shift=-.1307/.3081``.
+        scale, shift: the network sees ``scale * inputs + shift``. For MNIST's bytes ``(x/255 - .1307)/.3081``
+            is ``scale=1/(255 * .3081), shift=-.1307/.3081``.
 
     >>> MLP([(torch.zeros(2, 784, dtype=torch.uint8), torch.tensor([3, 1]))]).dimension
     79510
@@ -44,9 +45,9 @@ class MLP(NetworkProblem):
         super().__init__(data, classes, weight_decay, test, scale, shift)
 
     def architecture(self) -> nn.Sequential:
-        """See `NetworkProblem.architecture`."""
+        """See `NetworkProblem.architecture`; takes ``[b, p]``."""
         layers: list[tuple[str, nn.Module]] = [
-            ("hidden", nn.Linear(self.train[0].shape[1], self.hidden)),
+            ("hidden", nn.Linear(self.train.inputs.shape[1], self.hidden)),
             ("sigmoid", nn.Sigmoid()),
             ("output", nn.Linear(self.hidden, self.classes)),
         ]
@@ -59,15 +60,15 @@ class MLP(NetworkProblem):
 
     def backward(self, weights: Sequence[Tensor], inputs: Tensor, kept: Tensor, slopes: Tensor) -> Pieces:
         """See `NetworkProblem.backward`."""
-        yield 2, slopes @ kept.transpose(1, 2)
+        yield 2, torch.bmm(slopes, kept.transpose(1, 2))
         yield 3, slopes.sum(dim=2)
-        inner = torch.ops.aten.sigmoid_backward(weights[2].transpose(1, 2) @ slopes, kept)
+        inner = torch.ops.aten.sigmoid_backward(torch.bmm(weights[2].transpose(1, 2), slopes), kept)
         yield 0, _product(inner, inputs)
         yield 1, inner.sum(dim=2)
 
 
 def _product(stack: Tensor, other: Tensor) -> Tensor:
-    """``stack @ other`` row by row; with one matrix for all rows a single large product, which is faster than many."""
+    """``stack @ other`` row by row; one large product, faster than many, where all rows share the other."""
     if len(other) > 1:
         return torch.bmm(stack, other)
-    return (stack.reshape(-1, stack.shape[2]) @ other[0]).unflatten(0, stack.shape[:2])
+    return (stack.reshape(-1, stack.shape[2]) @ other[0]).view(*stack.shape[:2], -1)

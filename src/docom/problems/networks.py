@@ -1,8 +1,9 @@
 """Classification by small networks whose gradients are written out for all agents at once.
 
-Any module can be trained through `vmap` and autograd. For the networks of the paper's experiments the chain rule is short
-enough to be written by hand, as products of stacked matrices, which is several times faster. `NetworkProblem` holds what they
-share: data, cross entropy, batches, evaluation. A network adds its layers and the two directions through them.
+Any module can be trained through `vmap` and autograd. For the networks of the paper's experiments the chain
+rule is short enough to be written by hand, as products of stacked matrices, which is more than twice as fast.
+`NetworkProblem` holds what they share: data, cross entropy, batches, evaluation. A network adds its layers and
+the two directions through them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from math import isfinite, prod
+from math import prod
 from typing import Any, Self
 
 import torch
@@ -20,27 +21,26 @@ from torch import Tensor, nn
 from docom import rng
 from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem
+from docom.problems.shards import Data, Shards
 
-Data = tuple[Tensor, Tensor]
-Pieces = Iterator[tuple[int, Tensor]]  # gradients by single tensors of the layout, each with the tensor's number
+Pieces = Iterator[tuple[int, Tensor]]  # gradients by single tensors of the layout, with the tensor's number
+Block = tuple[slice, slice, Tensor, Tensor, Callable[[Tensor], Pieces]]
 
 ROWS_ON_CPU = 12  # worked on at a time: few enough for a cache, enough to keep some cores busy
 PAIRS_OFF_CPU = 16384  # (row, sample) pairs worked on at a time where memory is the only limit
-SHORTEST = 64  # samples that make an evaluation's products worth their call
+SHORTEST = 64  # samples that make an evaluation's products worth their calls
 
 
 class NetworkProblem(Problem):
     """``f_i(x) = mean_j cross_entropy(network(x, a_j), b_j) + weight_decay / 2 |x|^2``.
-
-    The samples of all agents lie one after the other. Inputs are kept as given (bytes stay bytes: a quarter of the
-    memory of float32) and become ``scale * a + shift`` when a batch is taken.
 
     Args:
         data: ``[(inputs, targets), ...]``, one pair an agent; targets are integers from 0 to classes - 1.
         classes: how many classes there are.
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
-        scale, shift: what turns stored inputs into the network's, test inputs included.
+        scale, shift: the network sees ``scale * inputs + shift``, applied when a batch is taken, so that images
+            may stay bytes in memory.
     """
 
     pairs_on_cpu: int  # (row, sample) pairs at a time, so that what lies between the layers stays in the cache
@@ -58,27 +58,20 @@ class NetworkProblem(Problem):
             raise ValueError(f"weight_decay must be >= 0, got {weight_decay}")
         if classes < 2:
             raise ValueError(f"a classifier needs at least 2 classes, got classes={classes}")
-        if not (isfinite(scale) and isfinite(shift)):
-            raise ValueError(f"scale and shift must be finite, got {scale} and {shift}")
-        if not data:
-            raise ValueError("data is empty; give one (inputs, targets) pair an agent")
-        self.classes, self.weight_decay, self.scale, self.shift = classes, weight_decay, scale, shift
-        pairs = [self._checked(pair, f"agent {agent}") for agent, pair in enumerate(data)]
-        self.test = None if test is None else self._checked(test, "the test set")
-        kinds = {(x.shape[1], str(x.dtype)) for x, _ in [*pairs, *([self.test] if self.test else [])]}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"all inputs need one length and type, got {sorted(kinds)} over the agents and the test set"
-            )
-        self.train = (torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))
-        self.counts = torch.tensor([len(y) for _, y in pairs])
-        self.offsets = torch.cumsum(self.counts, 0) - self.counts
+        self.classes, self.weight_decay = classes, weight_decay
+        owners = [f"agent {agent}" for agent in range(len(data))]
+        self.train = Shards.of([self._flat(*pair) for pair in data], owners, classes, scale, shift)
+        self.counts, self.offsets = self.train.counts, self.train.offsets
+        self.test: Shards | None = None
+        if test is not None:
+            self.test = Shards.of([self._flat(*test)], ["the test set"], classes, scale, shift)
+            self.test.check_like(self.train)
         named = dict(self._blank().named_parameters())
         self.layout = Layout(tuple(tuple(p.shape) for p in named.values()), tuple(named))
 
     @abstractmethod
     def architecture(self) -> nn.Sequential:
-        """The network as torch modules, each layer with weights having a bias; its parameters in order make a row."""
+        """The network as torch modules; its parameters, a weight and a bias in turn, make a row."""
 
     @abstractmethod
     def forward(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Any]:
@@ -93,13 +86,11 @@ class NetworkProblem(Problem):
         """From slopes by the scores to slopes by each tensor. May overwrite ``kept``: it is called once."""
 
     def flatten(self, inputs: Tensor) -> Tensor:
-        """The given inputs as ``[m, p]``, the form in which they are stored; raises where they do not fit."""
-        if inputs.ndim != 2:
-            raise ValueError(f"inputs of shape [m, p] are needed, got {tuple(inputs.shape)}")
+        """The given inputs in the form ``[m, p]`` in which they are stored."""
         return inputs
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """What is done to scaled inputs ``[r, b, p]`` once, whatever the number of points. The first dimension stays."""
+        """What is done to scaled inputs ``[r, b, p]`` once, whatever the number of points."""
         return inputs
 
     def start(self, seed: int) -> Tensor:
@@ -111,14 +102,18 @@ class NetworkProblem(Problem):
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """See `Problem.to`; integer inputs keep their type."""
-        other = copy(self)
-        other.train = _cast(self.train, dtype, device)
-        other.test = None if self.test is None else _cast(self.test, dtype, device)
-        other.counts, other.offsets = self.counts.to(device), self.offsets.to(device)
-        return other
+        test = None if self.test is None else self.test.to(dtype, device)
+        return self._with(self.train.to(dtype, device), test)
 
-    def gradients(self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor) -> list[Tensor]:
-        """See `Problem.gradients`."""
+    def sampled(self, count: int, seed: int) -> Self:
+        """See `Problem.sampled`."""
+        test = None if self.test is None else self.test.sampled(count, seed)
+        return self._with(self.train.sampled(count, seed), test)
+
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients`; there is no noise here."""
         if samples is None:
             return self._full_gradients(points, agents)
         positions = self.offsets[agents].unsqueeze(1) + samples
@@ -127,7 +122,7 @@ class NetworkProblem(Problem):
         most, pairs = self._limits(points[0])
         for some in _slices(rows, min(most, max(1, pairs // batch))):
             for part in _slices(batch, pairs):
-                inputs, targets = self._gather(self.train, positions[some, part], points[0].dtype)
+                inputs, targets = self._take(self.train, positions[some, part], points[0].dtype)
                 for point, gradient in zip(points, found, strict=True):
                     weights, places = self._cut(point[some]), self._cut(gradient[some])
                     scores, kept = self.forward(weights, inputs)
@@ -144,57 +139,46 @@ class NetworkProblem(Problem):
         if len(set(counts)) == 1:
             everything = torch.arange(counts[0], device=agents.device).expand(len(agents), -1)
             return self.gradients(points, everything, agents)
-        rows = _slices(len(agents), 1)
-        parts = [self._full_gradients([point[row] for point in points], agents[row]) for row in rows]
-        return [torch.cat(pieces) for pieces in zip(*parts, strict=True)]
+        alone = _slices(len(agents), 1)
+        parts = [self._full_gradients([point[row] for point in points], agents[row]) for row in alone]
+        return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
     def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
         """See `Problem.evaluate`: some rows on some samples at a time."""
-        chosen = torch.arange(self.agents) if agents is None else torch.tensor(list(agents))
-        counts = self.counts.cpu()[chosen]
-        spans = [
-            torch.arange(m) + start for start, m in zip(self.offsets[chosen].tolist(), counts.tolist(), strict=True)
-        ]
-        positions = torch.cat(spans).to(rows.device)
-        shares = (1 / (self.agents * counts)).repeat_interleave(counts).to(rows)
+        chosen = list(range(self.agents)) if agents is None else list(agents)
+        counts = self.counts[chosen]
+        shares = (1 / (self.agents * counts.double())).repeat_interleave(counts).to(rows)
         decay = self.weight_decay * len(chosen) / self.agents
-        loss = 0.5 * decay * (rows.double() ** 2).sum(dim=1)  # sums over many chunks, hence in double
+        loss = 0.5 * decay * (rows.double() ** 2).sum(dim=1)  # of many parts, hence in double
         total = decay * rows if gradient else None
         correct = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
-        for some, part, scores, targets, backward in self._sweep(rows, self.train, positions):
+        for some, part, scores, targets, back in self._sweep(rows, self.train, chosen):
             losses = scores.logsumexp(dim=1) - scores.gather(1, targets.unsqueeze(1)).squeeze(1)
             loss[some] += losses @ shares[part]
             correct[some] += (scores.argmax(dim=1) == targets).sum(dim=1)
             if total is not None:
                 places = self._cut(total[some])
-                for number, piece in backward(_slopes(scores, targets).mul_(shares[part])):
+                for number, piece in back(_slopes(scores, targets).mul_(shares[part])):
                     places[number].add_(piece)
-        result = Evaluation(loss.to(rows.dtype), total, correct, len(positions))
+        result = Evaluation(loss.to(rows.dtype), total, correct, len(shares))
         if self.test is not None and agents is None:
-            everything = torch.arange(len(self.test[1]), device=rows.device)
-            result.test_correct, result.test_count = torch.zeros_like(correct), len(everything)
-            for some, _, scores, targets, _ in self._sweep(rows, self.test, everything):
+            result.test_correct, result.test_count = torch.zeros_like(correct), len(self.test.targets)
+            for some, _, scores, targets, _ in self._sweep(rows, self.test, [0]):
                 result.test_correct[some] += (scores.argmax(dim=1) == targets).sum(dim=1)
         return result
 
-    def _sweep(
-        self, rows: Tensor, data: Data, positions: Tensor
-    ) -> Iterator[tuple[slice, slice, Tensor, Tensor, Callable[[Tensor], Pieces]]]:
-        """All rows on all positions in blocks: which rows, which positions, scores, targets and the way back."""
+    def _sweep(self, rows: Tensor, data: Shards, shards: Sequence[int]) -> Iterator[Block]:
+        """All rows on all samples of some shards: which rows, which samples, scores, targets, the way back."""
+        positions = data.positions(shards)
         most, pairs = self._limits(rows)
         width = max(SHORTEST, pairs // min(most, len(rows)) // SHORTEST * SHORTEST)
         for part in _slices(len(positions), width):
-            inputs, targets = self._gather(data, positions[part].unsqueeze(0), rows.dtype)
+            inputs, targets = self._take(data, positions[part].unsqueeze(0), rows.dtype)
             for some in _slices(len(rows), min(most, max(1, pairs // width))):
                 weights = self._cut(rows[some])
                 scores, kept = self.forward(weights, inputs)
-                yield (
-                    some,
-                    part,
-                    scores,
-                    targets.expand(len(scores), -1),
-                    partial(self.backward, weights, inputs, kept),
-                )
+                back = partial(self.backward, weights, inputs, kept)
+                yield some, part, scores, targets.expand(len(scores), -1), back
 
     def model(self, row: Tensor) -> nn.Sequential:
         """See `Problem.model`: takes inputs that are already scaled and shifted."""
@@ -206,7 +190,15 @@ class NetworkProblem(Problem):
 
     def data_bytes(self) -> int:
         """See `Problem.data_bytes`."""
-        return sum(part.numel() * part.element_size() for part in (*self.train, *(self.test or ())))
+        return self.train.bytes + (0 if self.test is None else self.test.bytes)
+
+    def _flat(self, inputs: Tensor, targets: Tensor) -> Data:
+        return self.flatten(torch.as_tensor(inputs)), torch.as_tensor(targets)
+
+    def _with(self, train: Shards, test: Shards | None) -> Self:
+        other = copy(self)
+        other.train, other.test, other.counts, other.offsets = train, test, train.counts, train.offsets
+        return other
 
     def _blank(self) -> nn.Sequential:
         """The network without values, so that building it draws no random numbers."""
@@ -218,33 +210,14 @@ class NetworkProblem(Problem):
         on_cpu = rows.device.type == "cpu"
         return (ROWS_ON_CPU, self.pairs_on_cpu) if on_cpu else (PAIRS_OFF_CPU, PAIRS_OFF_CPU)
 
+    def _take(self, data: Shards, positions: Tensor, dtype: torch.dtype) -> Data:
+        inputs, targets = data.take(positions, dtype)
+        return self.prepare(inputs), targets
+
     def _cut(self, rows: Tensor) -> list[Tensor]:
         pieces = rows.split(self.layout.sizes, dim=1)
-        return [piece.unflatten(1, shape) for piece, shape in zip(pieces, self.layout.shapes, strict=True)]
-
-    def _gather(self, data: Data, positions: Tensor, dtype: torch.dtype) -> Data:
-        """Prepared inputs and the targets at ``positions [r, b]``."""
-        inputs = data[0].index_select(0, positions.reshape(-1)).to(dtype)
-        if (self.scale, self.shift) != (1.0, 0.0):
-            inputs = inputs.mul_(self.scale).add_(self.shift)
-        return self.prepare(inputs.unflatten(0, positions.shape)), data[1][positions]
-
-    def _checked(self, pair: Data, owner: str) -> Data:
-        inputs, targets = torch.as_tensor(pair[0]), torch.as_tensor(pair[1])
-        inputs = self.flatten(inputs)
-        if targets.shape != inputs.shape[:1] or len(targets) == 0:
-            raise ValueError(
-                f"{owner} has {len(inputs)} inputs and targets of shape {tuple(targets.shape)}; "
-                "one target an input and at least one of them is needed"
-            )
-        if targets.is_floating_point() or not 0 <= int(targets.min()) <= int(targets.max()) < self.classes:
-            raise ValueError(
-                f"targets are integers from 0 to {self.classes - 1}, {owner} has {targets.dtype} "
-                f"from {targets.min()} to {targets.max()}; renumber them or set classes="
-            )
-        if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-            raise FloatingPointError(f"the inputs of {owner} hold a NaN or an infinity")
-        return inputs, targets.to(torch.int64)
+        shapes = self.layout.shapes
+        return [piece.view(len(rows), *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _slopes(scores: Tensor, targets: Tensor) -> Tensor:
@@ -256,8 +229,3 @@ def _slopes(scores: Tensor, targets: Tensor) -> Tensor:
 
 def _slices(total: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
-def _cast(pair: Data, dtype: torch.dtype, device: str | torch.device) -> Data:
-    inputs, targets = pair
-    return inputs.to(device, dtype if inputs.is_floating_point() else None), targets.to(device)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from docom.rng.available import jit
 
-# mypy: disable-error-code="no-untyped-def,no-any-return"
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call"
 
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)

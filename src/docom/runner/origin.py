@@ -1,0 +1,50 @@
+"""Where a run comes from: provenance.json."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from docom import __version__
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """Where and with what a run was made."""
+    import numpy
+
+    return {
+        "docom": __version__,
+        "commit": _commit(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "machine": platform.machine(),
+        "system": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "command": command,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this source tree, with ``-dirty`` where it was changed; None where it is installed without git."""
+    source = Path(__file__)
+
+    def git(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ["git", "-C", str(source.parent), *arguments], capture_output=True, text=True, check=False
+            )
+        except OSError:  # there is no git
+            return None
+        return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+    # Installed inside somebody's own repository, this file is not tracked there, and their commit says nothing of us.
+    tracked = git("ls-files", "--error-unmatch", source.name)
+    return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if tracked else None

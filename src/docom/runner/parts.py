@@ -1,0 +1,51 @@
+"""What a configuration describes, as objects: the simulation, its measures, its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from docom.config import DTYPES, RunConfig
+from docom.loop import Measure, Training
+from docom.metrics import measure
+from docom.problems import Problem
+from docom.simulator import Simulation
+
+
+def assemble(config: RunConfig, problem: Problem) -> Simulation:
+    """The simulation that a configuration describes."""
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"there is no {config.device} here, or torch was built without it; use --device cpu")
+    return Simulation(
+        problem, config.build_algorithm(), topology=config.topology, weights=config.weights,
+        compressor=config.compressor, batch_size=config.batch_size, seed=config.seed, dtype=DTYPES[config.dtype],
+        device=config.device, exact=config.exact,
+    )  # fmt: skip
+
+
+def measurement(config: RunConfig, problem: Problem, training: Training) -> Measure:
+    """Full evaluations, or, where the configuration says so, all but the last one on a fixed seeded subset."""
+    small = problem if config.eval_samples is None else problem.sampled(config.eval_samples, config.seed)
+
+    def measured(x: Tensor) -> dict[str, float]:
+        now = training.step
+        gradient = config.grad_every is None or now % config.grad_every == 0 or now >= config.steps
+        if small is problem or now >= config.steps:
+            return measure(problem, x, gradient)
+        return measure(small, x, gradient) | {"eval_samples": int(small.counts.sum())}
+
+    return measured
+
+
+@contextmanager
+def on_threads(count: int | None) -> Iterator[None]:
+    """So many CPU threads: sums over samples are cut into as many pieces, and so round accordingly."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,54 @@
+"""Checkpoints while a run goes on, and its orderly end when it is interrupted."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from docom import checkpoint
+from docom.loop import Training
+from docom.runfolder import RunFolder
+
+
+@dataclass
+class Saver:
+    """Saves a checkpoint every so many seconds, and once more when the run is interrupted."""
+
+    files: RunFolder
+    identity: dict[str, Any]
+    seconds: float
+    interrupted: bool = False
+    stopped: bool = False
+    last: float = field(default_factory=time.monotonic)
+
+    def __call__(self, training: Training) -> bool:
+        if self.interrupted or time.monotonic() - self.last >= self.seconds:
+            self.files.settle()
+            checkpoint.save(training, self.files.checkpoints, self.identity)
+            self.last = time.monotonic()
+        self.stopped = self.interrupted
+        return self.stopped
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the step in progress; a second Ctrl-C ends it at once."""
+
+        def note(number: int, frame: Any) -> None:
+            # Ctrl-C reaches all processes of a terminal, and a parent's SIGTERM then follows: not a second wish.
+            if self.interrupted and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        try:
+            before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not in the main thread: whoever started the thread handles signals
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,61 @@
+"""A run in a few words: summary.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from docom.channels import Links
+from docom.config import RunConfig
+from docom.loop import Training
+from docom.presets import TITLES, describe_compressor
+from docom.simulator import Simulation
+
+
+def summarise(
+    config: RunConfig, simulation: Simulation, training: Training, status: str, command: str
+) -> dict[str, Any]:
+    """What a report needs to know of a run besides its records."""
+    graph = simulation.network
+    title = TITLES.get(config.algorithm, config.algorithm)
+    kind = "" if config.compressor == "none" else f", {describe_compressor(config.compressor)}"
+    return {
+        "label": config.label or title + kind,
+        "algorithm": config.algorithm,
+        "compressor": config.compressor,
+        "topology": config.topology,
+        "agents": simulation.problem.agents,
+        "dimension": simulation.problem.dimension,
+        "seed": config.seed,
+        "steps": config.steps,
+        "steps_done": training.step,
+        "status": status,
+        "command": command,
+        "preset": config.preset,
+        "gamma": {name: found.gamma for name, found in simulation.measured.items()},
+        "hyper": {name: str(value) for name, value in config.hyper.items()},
+        "degree": max(graph.degrees),
+        "network": {
+            "name": graph.name,
+            "rule": graph.rule,
+            "n": graph.n,
+            "edges": [list(edge) for edge in graph.edges],
+            "rho": graph.rho,
+            "omega_bar": graph.omega_bar,
+        },
+        "messages": _messages(training.links),
+        "final": training.records[-1] if training.records else None,
+    }
+
+
+def _messages(links: Links) -> list[dict[str, Any]]:
+    """Bytes to one neighbour a round, in how many exchanges one after the other, and how many rounds there were."""
+    ends = sum(links.network.degrees)
+    return [
+        {
+            "variable": variable,
+            "bytes": channel.bytes_per_round / ends if ends else 0,
+            "rounds": channel.rounds,
+            "exchanges": channel.exchanges,
+        }
+        for variable, channel in links.items()
+    ]

@@ -1,0 +1,178 @@
+"""Memory: what a run keeps is what `facts.memory` says, and DoCoM keeps at most 9 vectors of d an agent.
+
+Two ways of counting: the rows that the state and the channels declare, and the storages of all tensors that are alive.
+A third looks at the process: the peak of a run in an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Self
+
+import psutil
+import pytest
+import torch
+from torch import Tensor
+
+import docom
+from docom.layout import Layout
+from docom.loop import Training
+from docom.problems import Evaluation, Problem
+from docom.simulator import check_memory
+from test_algorithms_reference import CASES, compressed
+from test_relations import begin
+
+AGENTS, DIMENSION = 4, 2000
+
+
+class Springs(Problem):
+    """``f_i(x) = |x - i|^2 / 2``: gradients that need no data, so that every large tensor belongs to the method."""
+
+    def __init__(self, agents: int = AGENTS, dimension: int = DIMENSION) -> None:
+        self.layout = Layout.flat(dimension)
+        self.counts = torch.ones(agents, dtype=torch.int64)
+
+    def start(self, seed: int) -> Tensor:
+        return torch.zeros(self.dimension, dtype=torch.float64)
+
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
+        return self
+
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        return [point - agents.unsqueeze(1) for point in points]
+
+    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+        return Evaluation(0.5 * (rows**2).sum(dim=1), rows if gradient else None)
+
+
+def declared(training: Training) -> float:
+    """Rows of d numbers an agent, state and channels together."""
+    rows = {**training.state.rows(), **training.links.rows()}
+    assert len(rows) == len(training.state.rows()) + len(training.links.rows())
+    return sum(tensor.numel() for tensor in rows.values()) / (AGENTS * DIMENSION)
+
+
+def alive(known: frozenset[int] = frozenset()) -> dict[int, int]:
+    """Address and bytes of the storage of every tensor that the interpreter can reach, but for the known ones."""
+    if not known:
+        gc.collect()
+    tensors = [item for item in gc.get_objects() if type(item) is Tensor]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return {address: size for address, size in storages.items() if address not in known}
+
+
+def typical(algorithm: docom.Algorithm) -> bool:
+    """The plain form of a method, which `facts` speaks of: no option that costs or saves a row."""
+    return not getattr(algorithm, "heavy_ball", 0) and getattr(algorithm, "beta", 0.5) != 1.0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_facts_tell_what_is_kept(case: str) -> None:
+    algorithm = CASES[case][0]
+    training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
+    training.advance()
+    if typical(algorithm):
+        assert declared(training) == algorithm.facts.memory
+    else:
+        assert abs(declared(training) - algorithm.facts.memory) <= 1, "an option costs or saves one row"
+
+
+@pytest.mark.parametrize(("algorithm", "rows"), [
+    (docom.DoCoM(lr=0.1, gamma=0.3), 8),
+    (docom.DoCoM(lr=0.1, gamma=0.3, order="stale"), 8),
+    (docom.DoCoM(lr=0.1, gamma=0.3, beta=1.0), 7),
+    (docom.DoCoM(lr=0.1, gamma=0.3, heavy_ball=0.9), 9),
+    (docom.DoCoM(lr=0.1, gamma=0.3, beta=1.0, heavy_ball=0.9), 8),
+    (docom.CDProxSGT(lr=0.1, gamma=0.3), 7),
+    (docom.CDProxSGT(lr=0.1, gamma=0.3, prox=docom.L1(0.1)), 8),
+])  # fmt: skip
+@pytest.mark.parametrize("compressor", ["none", "topk:0.1", "randk:0.1", "quantize:4", "sign", "lowrank:1"])
+def test_rows_by_option(algorithm: docom.Algorithm, rows: int, compressor: str) -> None:
+    """The compressor costs nothing on top (a model that is one vector has no bases to remember)."""
+    training = begin(Springs(), algorithm, compressor=compressor, batch=1, topology="complete")
+    training.advance()
+    assert declared(training) == rows <= 9
+
+
+@pytest.mark.parametrize("topology", ["path", "star", "complete"])
+def test_channels_do_not_grow_with_the_degree(topology: str) -> None:
+    """Two rows a compressed variable, however many neighbours."""
+    training = begin(Springs(), docom.DoCoM(lr=0.1, gamma=0.3), compressor="topk:0.1", topology=topology, batch=1)
+    assert {name: rows.shape for name, rows in training.links.rows().items()} == dict.fromkeys(
+        ["model.hat", "model.mixed", "tracker.hat", "tracker.mixed"], (AGENTS, DIMENSION)
+    )
+
+
+@pytest.mark.parametrize("case", docom.ALGORITHMS)
+def test_nothing_else_stays_alive(case: str) -> None:
+    """Storages after some steps: the declared rows, and for each exact channel the buffer it hands W x out in."""
+    algorithm = CASES[case][0]
+    row = AGENTS * DIMENSION * 8
+    before = frozenset(alive())
+    training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
+    for _ in range(3):
+        training.advance()
+    sizes = alive(before).values()
+    buffers = sum(kind != "compressed" for kind in algorithm.channels.values())
+    large = sum(size for size in sizes if size >= DIMENSION * 8) / row
+    assert large <= algorithm.facts.memory + buffers
+    assert large >= algorithm.facts.memory, "the count must see what is there"
+    assert sum(size for size in sizes if size < DIMENSION * 8) < 0.1 * row
+
+
+@pytest.mark.parametrize("compressor", ["none", "quantize:4"])
+def test_docom_keeps_at_most_nine_vectors(compressor: str) -> None:
+    """With the one option that costs a row, counting every tensor that is alive, whoever holds it."""
+    row = AGENTS * DIMENSION * 8
+    before = frozenset(alive())
+    training = begin(Springs(), docom.DoCoM(lr=0.1, gamma=0.3, heavy_ball=0.9), compressor=compressor, batch=1)
+    for _ in range(3):
+        training.advance()
+    assert sum(alive(before).values()) <= 9.1 * row
+
+
+PEAK = """
+import json, resource, sys
+sys.path[:0] = {paths!r}
+import psutil, torch, docom
+from test_memory import Springs
+from test_relations import begin
+
+torch.set_num_threads(1)
+algorithm = docom.DoCoM(lr=0.1, gamma=0.3)
+warm = begin(Springs(2, 1000), algorithm, compressor="topk:0.01", topology="path", batch=1)
+warm.advance()  # imports and compilations
+n, d = 4, 1_000_000
+before = psutil.Process().memory_info().rss
+training = begin(Springs(n, d), algorithm, compressor="topk:0.01", batch=1)
+for _ in range(3):
+    training.advance()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps((peak - before) / (n * d * 8)))
+"""
+
+
+def test_the_peak_of_a_process() -> None:
+    """8 rows, the two gradients of a step, the start's row, and scratch of two: no hidden copy of the state."""
+    script = PEAK.format(paths=sys.path)
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    rows = json.loads(finished.stdout)
+    assert 8 <= rows <= 12
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_estimate_covers_what_is_kept(case: str) -> None:
+    """A run whose rows alone would take all free memory is refused, one that needs a tenth of it is not."""
+    algorithm = CASES[case][0]
+    training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
+    numbers = psutil.virtual_memory().available / (AGENTS * 8 * declared(training))
+    with pytest.raises(ValueError, match=r"GiB.*fewer agents, a smaller model or float32"):
+        check_memory(Springs(dimension=int(1.05 * numbers)), algorithm, torch.float64, "cpu")
+    check_memory(Springs(dimension=int(0.1 * numbers)), algorithm, torch.float64, "cpu")
