@@ -15,5 +15,7 @@ run = docom.simulate(
     batch_size=5,
 )
 last = run.records[-1]
-print(f"worst loss {last['loss_worst']:.4f}, consensus gap {last['consensus_gap']:.4f}, {last['wire_bytes']:,} bytes sent")
+print(
+    f"worst loss {last['loss_worst']:.4f}, consensus gap {last['consensus_gap']:.4f}, {last['wire_bytes']:,} bytes sent"
+)
 run.plot("bits").savefig("quickstart.png")

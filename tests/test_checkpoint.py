@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import least_squares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import docom
+from conftest import least_squares
 from docom import checkpoint
 from docom.checkpoint import CheckpointError, restore, rows_of, save
 from docom.loop import Training, train
@@ -46,7 +46,7 @@ def _one_thread() -> Iterator[None]:
 def begun(problem: Problem, name: str, compressor: str, seed: int = 3, **settings: Any) -> Training:
     """A fresh run with a step size that changes from step to step, so that a lost step counter shows."""
     given: dict[str, Any] = {"lr": "inverse-sqrt:0.02"} | OTHER_SETTINGS.get(name, {}) | settings
-    if "gamma" in {field for field in docom.ALGORITHMS[name].__dataclass_fields__}:
+    if "gamma" in docom.ALGORITHMS[name].__dataclass_fields__:
         given.setdefault("gamma", 0.2)
     method = docom.ALGORITHMS[name](**given)
     return Simulation(problem, method, compressor=compressor, batch_size=2, seed=seed, dtype=torch.float64).begin()
@@ -230,10 +230,19 @@ def test_every_digit_of_a_manifest_counts(pair: Pair, tmp_path: Path) -> None:
     digits = [place for place, character in enumerate(whole) if character.isdigit()]
     assert len(digits) > 50
     for place in digits:
-        path.write_text(whole[:place] + str((int(whole[place]) + 1) % 10) + whole[place + 1 :])
-        assert checked(pair, folder) == 3
+        other = whole[:place] + str((int(whole[place]) + 1) % 10) + whole[place + 1 :]
+        path.write_text(other)
+        meaningless = says(other) == says(whole)  # as the 17th digit of a number may be
+        assert checked(pair, folder) == (7 if meaningless else 3)
     path.write_text(whole)
     assert checked(pair, folder) == 7
+
+
+def says(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "agents-00000-00002.safetensors"])

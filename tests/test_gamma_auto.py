@@ -6,9 +6,9 @@ from math import isclose
 
 import pytest
 import torch
-from conftest import least_squares
 
 import docom
+from conftest import least_squares
 from docom import rng
 from docom.channels import CompressedChannel
 from docom.compressors import EdgeLowRank, parse

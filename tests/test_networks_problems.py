@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import docom
+from docom.algorithms import DoCoM
 from docom.layout import Layout
 from docom.problems import MLP, LeNet5, ModuleProblem, NetworkProblem
 from docom.problems.base import subset
 from docom.problems.lenet import pool, unpool
+from docom.simulator import simulate
 
 COUNTS = (4, 9, 6)
 KINDS = ["mlp", "lenet"]
@@ -317,8 +318,8 @@ def test_simulated_one_by_one_and_all_at_once(kind: str) -> None:
     problem, _ = _pair(kind)
 
     def final(exact: bool) -> Tensor:
-        algorithm = docom.DoCoM(lr=0.1, gamma=0.3, beta=0.1)
-        run = docom.simulate(
+        algorithm = DoCoM(lr=0.1, gamma=0.3, beta=0.1)
+        run = simulate(
             problem,
             algorithm,
             steps=4,

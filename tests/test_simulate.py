@@ -29,7 +29,6 @@ from docom.loop import Training
 from docom.problems import LeafSynthetic, LeastSquares, LogisticRegression, ModuleProblem
 from docom.records import Record, Run
 from docom.rng import BATCH, Key, batch_indices
-from docom.simulator import simulate
 from docom.transports import InProcess
 from test_algorithms_reference import CASES, compressed
 from test_relations import begin
@@ -55,7 +54,7 @@ def classes() -> LeafSynthetic:
 
 
 def run(problem: Any, algorithm: Any = GENTLE, **settings: Any) -> Run:
-    return simulate(problem, algorithm, **({"steps": 6, "dtype": torch.float64} | settings))
+    return docom.simulate(problem, algorithm, **({"steps": 6, "dtype": torch.float64} | settings))
 
 
 def losses(run: Run) -> list[dict[str, float]]:
@@ -68,7 +67,7 @@ def losses(run: Run) -> list[dict[str, float]]:
 def test_the_call_of_the_documentation() -> None:
     draw = torch.Generator().manual_seed(0)
     A, b = torch.randn(8, 6, 20, generator=draw), torch.randn(8, 6, generator=draw)
-    run = simulate(
+    run = docom.simulate(
         docom.problems.LeastSquares(A, b),
         docom.DoCoM(lr=0.05, gamma=0.3, beta=0.1),
         topology="ring",
@@ -85,10 +84,20 @@ def test_the_call_of_the_documentation() -> None:
     assert run.mean_model().shape == (20,)
 
 
-def test_the_front_door_is_a_function_whatever_was_imported_before() -> None:
-    """A submodule of the same name must not take its place: importing one sets an attribute of the package."""
-    script = "import docom.simulator\nimport docom\nassert callable(docom.simulate), docom.simulate"
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+EVERY_MODULE = """
+import docom, importlib, pkgutil, types
+for module in pkgutil.iter_modules(docom.__path__):
+    if module.name != "__main__":
+        importlib.import_module(f"docom.{module.name}")
+assert callable(docom.simulate), docom.simulate
+hidden = [name for name, where in docom._WHERE.items() if where and isinstance(getattr(docom, name), types.ModuleType)]
+assert not hidden, hidden
+"""
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    """Importing a submodule sets an attribute of the package, which must not be one that promises a function."""
+    finished = subprocess.run([sys.executable, "-c", EVERY_MODULE], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
 
 
@@ -97,7 +106,7 @@ def test_the_signature_is_the_promised_one() -> None:
         "topology": "ring", "compressor": "none", "batch_size": None, "seed": 0, "device": "cpu", "x0": None,
         "eval_every": None, "callback": None, "until": None, "weights": None,
     }  # fmt: skip
-    parameters = inspect.signature(simulate).parameters
+    parameters = inspect.signature(docom.simulate).parameters
     assert list(parameters)[:2] == ["problem", "algorithm"]
     assert {name: parameters[name].default for name in promised} == promised
     assert {"steps", "dtype"} <= set(parameters)
@@ -407,7 +416,8 @@ def test_second_message_has_its_own_settings(problem: LeastSquares) -> None:
 def test_compressors_are_names_or_objects(problem: LeastSquares) -> None:
     for name, made in [
         ("topk:0.3", docom.TopK(fraction=0.3)), ("randk:0.3", docom.RandK(fraction=0.3)),
-        ("quantize:4", docom.Quantizer(bits=4)), ("sign", docom.Sign()), ("lowrank:2", docom.LowRank(rank=2)), ("edge-lowrank:1", docom.EdgeLowRank(rank=1)),
+        ("quantize:4", docom.Quantizer(bits=4)), ("sign", docom.Sign()), ("lowrank:2", docom.LowRank(rank=2)),
+        ("edge-lowrank:1", docom.EdgeLowRank(rank=1)),
         ("none", docom.Identity()), ("none", None),
     ]:  # fmt: skip
         assert torch.equal(run(problem, compressor=name).x, run(problem, compressor=made).x)

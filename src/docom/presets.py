@@ -149,8 +149,8 @@ MNIST = Preset(
     eval_samples=2_000,
     settings=(
         Setting("docom", "topk:0.05", {"lr": 0.01, "gamma": 0.2, "beta": 0.01}, 16),
-        Setting("choco-sgd", "topk:0.1", {"lr": 0.01, "gamma": 0.3}, 32, ours=True),
-        Setting("beer", "topk:0.05", {"lr": 0.01, "gamma": 0.2}, 256, ours=True),
+        Setting("choco-sgd", "topk:0.1", {"lr": 0.01, "gamma": 0.3}, 32),
+        Setting("beer", "topk:0.05", {"lr": 0.01, "gamma": 0.2}, 256),
         Setting("gt-hsgd", "none", {"lr": 0.01, "beta": 0.01}, 16, ours=True),
         Setting("gnsd", "none", {"lr": 0.01}, 32, ours=True),
         Setting("dsgd", "none", {"lr": 0.01}, 32, ours=True),

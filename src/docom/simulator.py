@@ -104,10 +104,16 @@ class Simulation:
         exact: bool = False,
     ) -> None:
         _check(problem, algorithm, batch_size, dtype)
+        if not isinstance(seed, int):
+            raise TypeError(f"seed is an integer, got {seed!r}")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device {device!r} is not there: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)
         self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
-        self.start = _start(problem, x0, seed)
         check_memory(problem, algorithm, dtype, device)
+        self.start = _start(problem, x0, seed)
         self.algorithm, self.measured = resolve_gamma(algorithm, self.compressors, self.network, problem, seed)
         self.batch_size, self.seed, self.dtype, self.device, self.exact = (
             batch_size,

@@ -51,7 +51,9 @@ class InProcess:
         self.agents = self.senders = torch.arange(len(degrees), device=device)
         self.through_bytes = through_bytes
         self.bytes_sent = 0
-        self._returns: dict[int, tuple[Sequence[tuple[int, int]], Tensor]] = {}  # kept with its ends: ids are used again
+        self._returns: dict[
+            int, tuple[Sequence[tuple[int, int]], Tensor]
+        ] = {}  # kept with its ends: ids are used again
 
     def exchange(self, code: Code, message: Any) -> Any:
         """See `Transport.exchange`."""

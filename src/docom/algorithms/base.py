@@ -96,12 +96,17 @@ class Algorithm(ABC):
         if self.output not in ("last", "uniform"):
             raise ValueError(f'output is "last" or "uniform", got {self.output!r}')
         for name, limit in LIMITS.items():
-            value = getattr(self, name, None)
-            if value is None or (value == "auto" and name in ("gamma", "gamma_g")):
+            if not hasattr(self, name):
                 continue
+            value = getattr(self, name)
+            if (value is None and name == "gamma_g") or (value == "auto" and name in ("gamma", "gamma_g")):
+                continue
+            if value is None:
+                raise TypeError(f"{self.name}: {name} is a number or a schedule, got None")
             start = schedules.parse(value).value
-            if not (0 < start <= limit) and not (start == 0 and name in MAY_VANISH):
-                bound = "(0, 1]" if limit == 1 else "> 0 and finite"
+            allowed = 0 <= start < limit if name in MAY_VANISH else 0 < start <= limit
+            if not allowed:
+                bound = "in [0, 1)" if name in MAY_VANISH else "in (0, 1]" if limit == 1 else "> 0 and finite"
                 raise ValueError(f"{self.name}: {name} must be {bound}, got {value}")
 
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from docom import schedules
 from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
 from docom.numerics import combine
 
@@ -70,7 +71,7 @@ class DoCoM(Algorithm):
     @property
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
-        return 1 if self.steps()["beta"](0) == 1 else 2
+        return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
         """Alg. 1 l. 2-3: a common model, v and g from the first batch, copies at the model and at zero."""

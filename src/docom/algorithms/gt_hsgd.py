@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from docom import schedules
 from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
 from docom.numerics import combine
 
@@ -42,7 +43,7 @@ class GTHSGD(Algorithm):
     @property
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
-        return 1 if self.steps()["beta"](0) == 1 else 2
+        return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
         """``y = v``: the first increment, not yet mixed."""

@@ -36,7 +36,7 @@ class LinearProblem(Problem):
             raise ValueError(f"weight_decay must be >= 0, got {weight_decay}")
         if not bool(torch.isfinite(features).all()) or not bool(torch.isfinite(targets).all()):
             raise FloatingPointError("the data hold a NaN or an infinity")
-        if min(counts) < 1:
+        if not counts or min(counts) < 1:
             raise ValueError(f"every agent needs at least one sample, got counts {list(counts)}")
         self.features, self.targets, self.test = features, targets, test
         self.counts = torch.tensor(counts, dtype=torch.int64)
@@ -134,7 +134,13 @@ class LinearProblem(Problem):
         device = self.features.device
         spans = [torch.arange(int(self.counts[i]), device=device) + self.offsets[i] for i in agents]
         weights = [
-            torch.full((int(self.counts[i]),), 1 / (self.agents * int(self.counts[i])), device=device) for i in agents
+            torch.full(
+                (int(self.counts[i]),),
+                1 / (self.agents * int(self.counts[i])),
+                dtype=self.features.dtype,
+                device=device,
+            )
+            for i in agents
         ]
         positions, weight = torch.cat(spans), torch.cat(weights).to(self.features.dtype)
         return list(zip(positions.split(CHUNK), weight.split(CHUNK), strict=True))

@@ -204,8 +204,9 @@ def _checked(data: Sequence[Data]) -> list[Data]:
             raise ValueError(
                 f"agent {agent}'s inputs have shape {tuple(inputs.shape[1:])}, agent 0's {tuple(data[0][0].shape[1:])}"
             )
-        if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-            raise FloatingPointError(f"agent {agent}'s inputs hold a NaN or an infinity")
+        for name, part in (("inputs", inputs), ("targets", targets)):
+            if part.is_floating_point() and not bool(torch.isfinite(part).all()):
+                raise FloatingPointError(f"agent {agent}'s {name} hold a NaN or an infinity")
     return list(data)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docom.runner.execution import Outcome, execute
-from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.origin import provenance
+from docom.runner.parts import assemble, measurement, on_threads
 
 __all__ = ["Outcome", "assemble", "execute", "measurement", "on_threads", "provenance"]

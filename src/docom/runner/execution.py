@@ -10,8 +10,8 @@ from docom.config import RunConfig, dump, parse_yaml
 from docom.loop import Progress, train
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
-from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.origin import provenance
+from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
 from docom.runner.summary import summarise
 
