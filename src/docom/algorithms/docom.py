@@ -46,8 +46,8 @@ class DoCoM(Algorithm):
     >>> A = torch.eye(2, dtype=torch.float64).expand(4, 2, 2) * torch.arange(1, 5).reshape(4, 1, 1)
     >>> problem = docom.problems.LeastSquares(A, torch.ones(4, 2))
     >>> run = docom.simulate(problem, DoCoM(lr=0.1, gamma=0.5, beta=0.1), compressor="topk:0.5", steps=300)
-    >>> round(run.records[-1]["grad_norm_worst"], 6)
-    0.0
+    >>> run.records[-1]["grad_norm_worst"] < 1e-4
+    True
     """
 
     lr: Step

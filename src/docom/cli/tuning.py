@@ -49,7 +49,7 @@ def tune(
         console.print(_table(search))
         say(f"best settings in {folder / 'best.yaml'}; run them with: docom run {folder / 'best.yaml'}")
     if interrupted:
-        say(f"interrupted after {len(search.trials)} of {search.size} trials, which are in {folder / 'trials.json'}")
+        say(f"interrupted after {len(search.trials)} of {bar.trials} trials, which are in {folder / 'trials.json'}")
         raise SystemExit(INTERRUPTED)
     if not search.ranked():
         raise FloatingPointError(
@@ -130,7 +130,7 @@ def _spelt(trial: Trial) -> str:
 def _table(search: Search) -> Table:
     counts = [sum(trial.status == status for trial in search.trials) for status in ("finished", "pruned", "diverged")]
     table = Table(
-        title=f"{search.config.algorithm}: the best of {len(search.trials)} trials, {search.config.steps:,} steps each",
+        title=f"{search.config.algorithm}, {search.config.steps:,} steps a trial",
         caption="{} finished, {} given up early, {} diverged".format(*counts),
         title_justify="left",
         caption_justify="left",

@@ -21,7 +21,7 @@ from docom import rng
 from docom.numerics import plain
 from docom.numerics.rowmix import RowMix
 from docom.rng.available import jit
-from docom.rng.compiled import philox
+from docom.rng.compiled import BLOCKS, philox_words
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
@@ -191,15 +191,26 @@ def _fold(buffer, width):
     return buffer[0]
 
 
+@jit(inline="always")
+def _power(x, hat, has_hat, square, i):
+    value = np.float64(x[i] - hat[i]) if has_hat else np.float64(x[i])
+    return value * value if square else abs(value)
+
+
 @jit(parallel=True)
 def _sum_powers(x, hat, has_hat, square, scratch, out):
     m, d = x.shape
+    half = 1
+    while 2 * half < d:
+        half *= 2
     for row in numba.prange(m):
-        buffer = scratch[numba.get_thread_id()]
-        for i in range(d):
-            value = np.float64(x[row, i] - hat[row, i]) if has_hat else np.float64(x[row, i])
-            buffer[i] = value * value if square else abs(value)
-        out[row] = _fold(buffer, d)
+        buffer, values, copies = scratch[numba.get_thread_id()], x[row], hat[row]
+        # The first fold of the tree as the powers are taken, which saves a pass.
+        for i in range(min(half, d)):
+            buffer[i] = _power(values, copies, has_hat, square, i)
+        for i in range(d - half):
+            buffer[i] += _power(values, copies, has_hat, square, half + i)
+        out[row] = _fold(buffer, min(half, d))
 
 
 def sum_squares(x: Tensor, hat: Tensor | None = None) -> Tensor:
@@ -229,19 +240,18 @@ def _quantise(x, hat, has_hat, stretch, levels, agents, step, k0, k1, high_seed,
     m, d = x.shape
     real = x.dtype.type
     unit = real(2.0**-24)
+    top = np.int32(levels)
     for row in numba.prange(m):
-        agent = np.uint64(agents[row])
-        factor = stretch[row]
-        if factor == 0:  # the row is flushed to zero
-            continue
-        for block in range((d + 3) // 4):
-            lanes = philox(np.uint64(block), agent, step, high_seed, k0, k1)
-            for lane in range(min(4, d - 4 * block)):
-                i = 4 * block + lane
-                value = x[row, i] - hat[row, i] if has_hat else x[row, i]
-                noise = real(np.int64(lanes[lane] >> np.uint64(8))) * unit
-                level = min(np.int64(abs(value) * factor + noise), levels)
-                out[row, i] = -level if value < 0 else level
+        agent, factor = np.uint64(agents[row]), stretch[row]
+        lanes, words = np.empty((4, BLOCKS), np.uint64), np.empty(4 * BLOCKS, np.uint32)
+        values, copies, result = x[row], hat[row], out[row]
+        for start in range(0, d, 4 * BLOCKS):
+            philox_words(start // 4, agent, step, high_seed, k0, k1, lanes, words)
+            for i in range(min(4 * BLOCKS, d - start)):
+                value = values[start + i] - copies[start + i] if has_hat else values[start + i]
+                noise = real(np.int32(words[i] >> np.uint32(8))) * unit
+                level = min(np.int32(abs(value) * factor + noise), top)
+                result[start + i] = np.int16(-level if value < 0 else level)
 
 
 def quantise(
