@@ -4,7 +4,9 @@ The runs, before ``python docs/reproduction.py``::
 
     docom compare synthetic --seeds 3 --out out/synthetic
     docom compare mnist --seeds 3 --eval-every 50 --out out/mnist
-    docom run synthetic --compressor C --gamma auto --seed S --out out/synthetic-auto/C-S    for topk:0.05, quantize:4 and seeds 0, 1, 2
+    docom run synthetic --compressor C --gamma auto --seed S --out out/synthetic-auto/C-S
+
+the last one for topk:0.05 and quantize:4 and seeds 0, 1, 2.
 """
 
 from __future__ import annotations
