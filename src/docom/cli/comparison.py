@@ -154,13 +154,12 @@ def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
 
 # Measure -> heading, and how a number is shown in little room.
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "loss_worst": ("worst loss", lambda value: f"{value:.4g}"),
+    "loss_worst": ("loss", lambda value: f"{value:.4g}"),
     "grad_norm_worst": ("|grad|", lambda value: f"{value:.2g}"),
     "consensus_gap": ("gap", lambda value: f"{value:.2g}"),
     "test_accuracy_worst": ("test", lambda value: f"{100 * value:.1f}%"),
     "samples": ("samples", lambda value: f"{value / 1e3:,.0f}k"),
     "bits": ("Mbit", lambda value: f"{value / 1e6:,.0f}"),
-    "wire_bytes": ("MB sent", lambda value: f"{value / 1e6:,.0f}"),
 }
 
 
@@ -178,9 +177,7 @@ def _table(jobs: list[Job]) -> Table:
             values = [final[name] for final in finals if name in final]
             cells.append(shown(sum(values) / len(values)) if values else "")
         table.add_row(label, *cells)
-    table.caption = (
-        "worst over agents; Mbit: one agent, by the paper's formula; MB: all agents on all links, as encoded"
-    )
+    table.caption = "worst over agents; Mbit: sent by one agent, by the paper's formula"
     return table
 
 
