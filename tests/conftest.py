@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ import torch
 import docom
 
 torch.set_num_threads(1)  # tests run side by side, one a core
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it: Ctrl-C is tested here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def least_squares(
