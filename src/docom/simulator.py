@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from docom.algorithms import Algorithm
 from docom.channels import open_links
 from docom.compressors import Compressor, Identity
 from docom.consensus import Measured, measure_gamma
+from docom.layout import Layout
 from docom.loop import Progress, Training, train
 from docom.metrics import measure
 from docom.oracles import ProblemOracle
@@ -126,12 +128,29 @@ class Simulation:
 
     def begin(self) -> Training:
         """The run before its first step."""
+        self._rehearse()
         transport = InProcess(self.network.degrees, device=self.device)
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
         links = open_links(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
         oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
         rows = self.start.to(self.device, self.dtype).expand(self.problem.agents, -1).contiguous()
         return Training.begin(self.algorithm, links, oracle, rows)
+
+    def _rehearse(self) -> None:
+        """One step on a few numbers, so that compiling kernels is not taken for the time of the run's first step."""
+        layout = Layout.flat(16)
+        transport = InProcess(self.network.degrees, device=self.device)
+        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        try:
+            links = open_links(kinds, self.network, layout, transport, self.dtype, self.seed)
+        except ValueError:  # a compressor that keeps more entries than there are here
+            return
+        rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
+        state = self.algorithm.init(rows, rows, links, self.algorithm.hyper(0))
+        with suppress(FloatingPointError):  # a step size that runs away will be told of in the run itself
+            for step in range(2):
+                self.algorithm.advance(state, links, self.algorithm.hyper(step))
+                self.algorithm.absorb(state, [rows for _ in state.points], links, self.algorithm.hyper(step))
 
     def finish(self, training: Training) -> Run:
         """What a run leaves behind."""

@@ -61,7 +61,14 @@ def theory(
     ):
         table.add_row(key, f"{found[key]:.4g}")
     console.print(table)
-    console.print(_conditions(found["conditions"]))
+    theorem = [condition for condition in found["conditions"] if condition["group"] == "theorem"]
+    proof = [condition for condition in found["conditions"] if condition["group"] == "proof"]
+    console.print(_conditions(theorem))
+    met = sum(bool(condition["satisfied"]) for condition in proof)
+    console.print(
+        f"of the {len(proof)} further conditions in the proof {met} are met (all of them with --json)\n",
+        highlight=False,
+    )
     bound = Table(title="bound on the average squared gradient norm", title_justify="left", show_header=False)
     for name, value in found["bound"]["terms"].items():
         bound.add_row(name.replace("_", " "), f"{value:.4g}")
