@@ -19,6 +19,8 @@ from torch import Tensor
 
 from docom import numerics, rng
 from docom.numerics import Difference, RowMix, compiled, plain
+from docom.numerics.compiled import combination, sums
+from docom.numerics.compiled.threads import SHARED_FROM
 
 SETTLED = settings(deadline=None, max_examples=60)  # the first call compiles
 DTYPES = st.sampled_from([torch.float32, torch.float64])
@@ -148,8 +150,8 @@ def test_combine_runs_compiled_where_operands_match() -> None:
     """The other tests compare compiled with plain only if rows that match do take the compiled way."""
     x = torch.ones(3, 4)
     assert numerics._kernels(x) is compiled
-    assert compiled._matches(x, x)
-    assert not compiled._matches(x, x.T)
+    assert combination.matches(x, x)
+    assert not combination.matches(x, x.T)
     assert numerics._kernels(x.to(torch.bfloat16)) is plain
 
 
@@ -368,7 +370,7 @@ def test_the_tree_folds_the_upper_half_onto_the_lower_one() -> None:
     assert ((a + e) + c) + (b + d) == 3
     assert (((a + b) + c) + d) + e == 0
     assert plain._fold(x.clone()).tolist() == [3]
-    assert compiled._fold(x.clone().numpy()[0], 5) == 3
+    assert sums.fold(x.clone().numpy()[0], 5) == 3
 
 
 def random_matrix(out: int, into: int, seed: int) -> np.ndarray:
@@ -575,7 +577,7 @@ def test_columns_in_the_span_of_earlier_ones_become_zero(m: int, a: int, dtype: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> None:
     m, d = 7, 40_003
-    assert m * d >= compiled.SHARED_FROM, "smaller rows are never shared out"
+    assert m * d >= SHARED_FROM, "smaller rows are never shared out"
     x, y = make_rows(m, d, dtype, "normal", 1), make_rows(m, d, dtype, "wide", 2)
     by = RowMix.from_dense(random_matrix(m, m, 3))
     factor = make_rows(m, 3 * 100, dtype, "normal", 4).reshape(m, 100, 3)
@@ -614,9 +616,9 @@ def test_the_kernels_leave_torchs_number_of_threads_alone(chosen: str) -> None:
         "import torch; torch.get_num_threads()",  # as any work done with torch before does
         "torch.set_num_threads(1)" if chosen == "before import" else "",
         "from docom import numerics",
-        "from docom.numerics import compiled",
+        "from docom.numerics.compiled.threads import SHARED_FROM",
         "torch.set_num_threads(1)" if chosen == "after import" else "",
-        "for size in (3, compiled.SHARED_FROM): numerics.sum_squares(torch.ones(2, size))",
+        "for size in (3, SHARED_FROM): numerics.sum_squares(torch.ones(2, size))",
         "print(torch.get_num_threads())",
     ]
     environment = os.environ | ({"OMP_NUM_THREADS": "1"} if chosen == "environment" else {})

@@ -1,0 +1,65 @@
+"""Weighted sums of neighbours' rows, dense and sparse, one neighbour at a time in order."""
+
+from __future__ import annotations
+
+import numba
+from torch import Tensor
+
+from docom.numerics.compiled.threads import as_array, threads_for
+from docom.numerics.rowmix import RowMix
+from docom.rng.available import jit
+
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
+
+
+@jit()
+def _add_sparse(out, indices, values, scale):
+    for row in range(out.shape[0]):
+        for j in range(indices.shape[1]):
+            out[row, indices[row, j]] += scale * values[row, j]
+
+
+def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> None:
+    """See `docom.numerics.add_sparse`."""
+    array = out.numpy()
+    _add_sparse(array, indices.numpy(), as_array(values), array.dtype.type(scale))
+
+
+@jit(parallel=True)
+def _mix(out, rows, offsets, sources, weights, accumulate):
+    m, d = out.shape
+    for row in numba.prange(m):
+        target = out[row]
+        if not accumulate:
+            target[:] = 0
+        for k in range(offsets[row], offsets[row + 1]):
+            w, source = weights[k], rows[sources[k]]
+            for i in range(d):
+                target[i] += w * source[i]
+
+
+def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:
+    """See `docom.numerics.mix`."""
+    threads_for(len(by.sources) * rows.shape[1])
+    array = out.numpy()
+    weights = array.dtype.type(scale) * by.weights.astype(array.dtype)
+    _mix(array, as_array(rows), by.offsets, by.sources, weights, accumulate)
+    return out
+
+
+@jit(parallel=True)
+def _mix_sparse(out, indices, values, offsets, sources, weights):
+    for row in numba.prange(out.shape[0]):
+        target = out[row]
+        for k in range(offsets[row], offsets[row + 1]):
+            w, source = weights[k], sources[k]
+            for j in range(indices.shape[1]):
+                target[indices[source, j]] += w * values[source, j]
+
+
+def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: float) -> None:
+    """See `docom.numerics.mix_sparse`."""
+    threads_for(4 * len(by.sources) * indices.shape[1])
+    array = out.numpy()
+    weights = array.dtype.type(scale) * by.weights.astype(array.dtype)
+    _mix_sparse(array, indices.numpy(), as_array(values), by.offsets, by.sources, weights)

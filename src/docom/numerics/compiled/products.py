@@ -1,0 +1,60 @@
+"""Products of a matrix with a few columns, for low-rank messages."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from docom.numerics.compiled.sums import fold, sum_scratch
+from docom.numerics.compiled.threads import as_array, threads_for
+from docom.rng.available import jit
+
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
+
+
+@jit(parallel=True)
+def _product(matrix, factor, scratch, out):
+    m, rows, columns = matrix.shape
+    for item in numba.prange(m):
+        buffer = scratch[numba.get_thread_id()]
+        for rank in range(factor.shape[2]):
+            column = factor[item, :, rank].copy()
+            for i in range(rows):
+                for j in range(columns):
+                    buffer[j] = np.float64(matrix[item, i, j] * column[j])
+                out[item, i, rank] = fold(buffer, columns)
+
+
+def product(matrix: Tensor, factor: Tensor) -> Tensor:
+    """See `docom.numerics.product`."""
+    out = torch.empty(*matrix.shape[:2], factor.shape[2], dtype=matrix.dtype)
+    _product(
+        as_array(matrix),
+        as_array(factor),
+        sum_scratch(threads_for(matrix.numel() * factor.shape[2]), matrix.shape[2]),
+        out.numpy(),
+    )
+    return out
+
+
+@jit(parallel=True)
+def _product_transposed(matrix, factor, out):
+    m, rows, columns = matrix.shape
+    for item in numba.prange(m):
+        for rank in range(factor.shape[2]):
+            total = np.zeros(columns, out.dtype)
+            for i in range(rows):
+                p = factor[item, i, rank]
+                for j in range(columns):
+                    total[j] += matrix[item, i, j] * p
+            out[item, :, rank] = total
+
+
+def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
+    """See `docom.numerics.product_transposed`."""
+    threads_for(matrix.numel() * factor.shape[2])
+    out = torch.empty(matrix.shape[0], matrix.shape[2], factor.shape[2], dtype=matrix.dtype)
+    _product_transposed(as_array(matrix), as_array(factor), out.numpy())
+    return out
