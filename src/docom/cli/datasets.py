@@ -51,7 +51,7 @@ def show(data: Path | None) -> None:
     home = data_folder(data)
     table = Table(title=f"data in {home}", title_justify="left")
     for column in ("name", "there", "what it is", "how to get it"):
-        table.add_column(column, no_wrap=column in ("name", "there"))
+        table.add_column(column, no_wrap=column in ("name", "there"), overflow="fold")
     for entry in store.listing(home):
         table.add_row(entry.name, "yes" if entry.present else "no", entry.about, "" if entry.present else entry.how)
     console.print(table)
