@@ -182,7 +182,10 @@ def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[st
 def resolve_gamma(
     algorithm: Algorithm, wire: dict[str, Compressor], graph: Network, problem: Problem, seed: int
 ) -> tuple[Algorithm, dict[str, Measured]]:
-    """The algorithm with every "auto" consensus step measured, and the measurements."""
+    """The algorithm with every "auto" consensus step measured, and the measurements.
+
+    The step is a property of graph and compressor: it does not depend on the run's seed, so that seeds can be compared.
+    """
     gamma, gamma_g = getattr(algorithm, "gamma", None), getattr(algorithm, "gamma_g", None)
     second = wire.get("tracker", wire.get("model"))
     if gamma == "auto" and gamma_g is None and second != wire.get("model") and hasattr(algorithm, "gamma_g"):
@@ -195,7 +198,7 @@ def resolve_gamma(
     measured: dict[str, Measured] = {}
     for name, compressor in wanted.items():
         assert compressor is not None
-        measured[name] = measure_gamma(graph, compressor, problem.layout, seed, damping, algorithm.gamma_share)
+        measured[name] = measure_gamma(graph, compressor, problem.layout, damping=damping, share=algorithm.gamma_share)
     return algorithm.with_gamma({name: found.gamma for name, found in measured.items()}), measured
 
 
