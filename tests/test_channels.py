@@ -28,7 +28,7 @@ from docom.channels import (
 )
 from docom.compressors import COMPRESSORS, EdgeLowRank, Identity, Stamp, parse
 from docom.layout import Layout
-from docom.transports import Code, InProcess
+from docom.transports import Code, InProcess, Place
 from docom.weights import Network
 
 SETTLED = settings(deadline=None, max_examples=15)
@@ -41,10 +41,12 @@ VARIANTS = [
     "topk:0.3,values=bf16",
     "topk:0.3,values=4",
     "topk:0.3,scope=tensor",
+    "topk:0.3,scope=tensor,whole=4",
     "randk:0.4",
     "randk:0.6,unbiased=true",
     "randk:0.4,scope=tensor",
     "quantize:4,scope=tensor",
+    "quantize:4,scope=tensor,whole=4",
     "lowrank:1",
 ]
 ZOO = list(dict.fromkeys(REGISTERED + VARIANTS))
@@ -270,11 +272,11 @@ class Recorder(InProcess):
         self.sent: list[list[bytes]] = []
         self.swapped: list[dict[tuple[int, int], Tensor]] = []
 
-    def exchange(self, code: Code, message: Any) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
         self.sent.append(code.encode(message))
         return message
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
         self.swapped.append({end: row.clone() for end, row in zip(ends, rows, strict=True)})
         return super().swap(rows, ends)
 
@@ -288,19 +290,20 @@ class Replay:
     def __init__(self, network: Network, agents: Sequence[int], recorded: Recorder) -> None:
         near = {neighbour for agent in agents for neighbour in network.neighbours[agent]}
         self.agents, self.senders = torch.tensor(agents), torch.tensor(sorted(near | set(agents)))
+        self.meanwhile = None
         self.sent, self.swapped = iter(recorded.sent), iter(recorded.swapped)
 
-    def exchange(self, code: Code, message: Any) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
         buffers = next(self.sent)
         assert code.encode(message) == [buffers[agent] for agent in self.agents]
         return code.decode([buffers[agent] for agent in self.senders])
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
         carried = next(self.swapped)
         assert torch.equal(rows, torch.stack([carried[end] for end in ends]))
         return torch.stack([carried[j, i] for i, j in ends])
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather(self, rows: Tensor, place: Place | None = None) -> Tensor:
         raise NotImplementedError
 
 

@@ -20,7 +20,7 @@ from docom.config import PROBLEMS, RunConfig, dump, from_dict, parse_yaml, read
 from docom.data import store
 from docom.presets import PRESETS, Preset, Setting, describe_compressor, unfair
 from docom.problems import LeafSynthetic
-from docom.simulator import channel_compressors
+from docom.consensus import channel_compressors
 
 SAMPLE = Path(__file__).parent / "data/femnist_sample.npz"
 MINIMAL: dict[str, Any] = {"algorithm": "dsgd", "problem": {"name": "least-squares"}, "hyper": {"lr": 0.1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import tracemalloc
 import zlib
@@ -9,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docom.compressors import Stamp, parse
+from docom.layout import Layout
+from docom.rng import Key
 from docom.wire import HEADER_SIZE, WireError, frame, parse_header, unframe
 
 RUN = bytes(range(16))
@@ -22,7 +27,7 @@ PAYLOAD = b"a payload of some bytes"
 FIELDS = {
     "magic": (0, 4, "wrong magic"),
     "version": (4, 1, "unknown version"),
-    "reserved": (5, 1, "reserved byte"),
+    "meet": (5, 1, "wrong checksum"),
     "variable": (6, 2, "another variable: expected variable 1, got"),
     "run": (8, 16, "another run: expected 000102030405060708090a0b0c0d0e0f, got"),
     "sender": (24, 4, "another sender: expected sender 3, got"),
@@ -48,16 +53,20 @@ def resealed(buffer: bytes | bytearray) -> bytes:
     sender=st.integers(0, 2**32 - 1),
     variable=st.integers(0, 2**16 - 1),
     step=st.integers(0, 2**64 - 1),
+    meet=st.integers(0, 255),
 )
-def test_frames_carry_their_payload(payload: bytes, run: bytes, sender: int, variable: int, step: int) -> None:
+def test_frames_carry_their_payload(
+    payload: bytes, run: bytes, sender: int, variable: int, step: int, meet: int
+) -> None:
     place: dict[str, Any] = {"run": run, "sender": sender, "variable": variable, "step": step}
-    buffer = frame(payload, **place)
+    buffer = frame(payload, **place, meet=meet)
     assert len(buffer) == HEADER_SIZE + len(payload)
     header = parse_header(buffer)
+    assert header.meet == meet
     assert (header.run, header.sender, header.variable, header.step) == (run, sender, variable, step)
     assert header.length == len(payload)
     assert unframe(buffer, **place, length=len(payload)) == payload
-    assert frame(np.frombuffer(payload, np.uint8), **place) == buffer
+    assert frame(np.frombuffer(payload, np.uint8), **place, meet=meet) == buffer
 
 
 def test_the_payload_is_a_view_of_what_was_received() -> None:
@@ -84,7 +93,7 @@ def test_every_altered_bit_is_refused_for_its_reason(field: str) -> None:
         altered[bit // 8] ^= 1 << bit % 8
         with pytest.raises(WireError, match=reason):
             open_frame(bytes(altered))
-        if field in ("checksum", "payload"):
+        if field in ("meet", "checksum", "payload"):
             continue  # with a fitting checksum these are other messages, not damaged ones
         with pytest.raises(WireError, match=reason):
             open_frame(resealed(altered))
@@ -147,6 +156,7 @@ def test_a_huge_declared_length_uses_no_memory(declared: int) -> None:
         ({"sender": 2**32}, "got 4294967296"),
         ({"variable": 2**16}, r"variable of a frame lies in 0 \.\. 65535, got 65536"),
         ({"step": 2**64}, "step of a frame"),
+        ({"meet": 256}, "meet of a frame"),
     ],
 )
 def test_frames_that_cannot_be_written_are_refused(change: dict[str, Any], reason: str) -> None:
@@ -181,7 +191,7 @@ def check_damage_is_refused(payload: bytes, seed: int, cases: int) -> None:
             content = unframe(forged, **PLACE, length=len(payload))
         except WireError:
             continue
-        assert frame(content, **PLACE) == forged
+        assert frame(content, **PLACE, meet=parse_header(forged).meet) == forged
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32))
@@ -194,3 +204,85 @@ def test_damaged_frames_are_refused(payload: bytes, seed: int) -> None:
 @given(st.binary(max_size=100), st.integers(0, 2**32))
 def test_a_hundred_thousand_damaged_frames(payload: bytes, seed: int) -> None:
     check_damage_is_refused(payload, seed, cases=80)
+
+
+# --- all that a receiver does with bytes: the frame, then the compressor's decoder ----------------------------------
+
+LAYOUT = Layout(((5, 6), (4,), (3, 2)))
+SPELLINGS = (
+    "none", "topk:0.2", "topk:0.2,values=bf16", "topk:0.2,values=8", "topk:0.2,scope=tensor", "randk:0.2", "quantize:4",
+    "quantize:4,scope=tensor", "sign", "lowrank:1",
+)  # fmt: skip
+BOUNDS = [parse(spelling).bind(LAYOUT, dtype) for spelling in SPELLINGS for dtype in (torch.float32, torch.float64)]
+NAN, INFINITY = b"\x00\x00\xc0\x7f\x00\x00\xf8\x7f", b"\x00\x00\x80\x7f\x00\x00\xf0\x7f"
+
+
+def forged(buffer: bytes, rng: np.random.Generator) -> tuple[bytes, str | None]:
+    """A buffer that somebody might send, and what must be said of it where that is known."""
+    payload, out = buffer[HEADER_SIZE:], bytearray(buffer)
+    match int(rng.integers(9)):
+        case 0:
+            return buffer[: rng.integers(len(buffer))], "truncated|another length"
+        case 1:
+            bit = int(rng.integers(8 * len(buffer)))
+            out[bit // 8] ^= 1 << bit % 8
+            return bytes(out), "."
+        case 2:
+            out[4] = int(rng.choice([0, 2, 255]))
+            return resealed(out), "unknown version"
+        case 3:
+            return frame(payload, **(PLACE | {"run": rng.bytes(16)})), "another run"
+        case 4:
+            return frame(payload, **(PLACE | {"step": int(rng.integers(18, 2**63))})), "another step"
+        case 5:
+            out[36:44] = struct.pack("<Q", int(rng.integers(len(payload) + 1, 2**63)) | int(rng.integers(2)) << 63)
+            return resealed(out), "another length"
+        case 6:  # indices anywhere, in any order; levels and signs that no encoder writes
+            return frame(rng.bytes(len(payload)), **PLACE), None
+        case 7:
+            start = int(rng.integers(max(1, len(payload) - 8)))
+            bad = NAN if rng.integers(2) else INFINITY
+            return frame((payload[:start] + bad + payload[start + 8 :])[: len(payload)], **PLACE), None
+        case _:
+            altered = bytearray(payload)
+            for bit in rng.integers(8 * len(payload), size=rng.integers(1, 4)):
+                altered[bit // 8] ^= 1 << bit % 8
+            return frame(altered, **PLACE), None
+
+
+def check_receiver(seed: int, cases: int) -> None:
+    """A clear error, or a message: finite, of its size, and written in the only way it can be written."""
+    rng = np.random.default_rng(seed)
+    bound = BOUNDS[rng.integers(len(BOUNDS))]
+    stamp = Stamp(Key(1, 2), torch.arange(1), 17)
+    rows = torch.from_numpy(rng.normal(size=(1, LAYOUT.dimension))).to(bound.dtype)
+    (sent,) = bound.encode(bound.compress(rows, None, stamp, bound.memory(stamp.agents)))
+    original = frame(sent, **PLACE)
+    for _ in range(cases):
+        buffer, reason = forged(original, rng)
+        try:
+            payload = unframe(buffer, **PLACE, length=bound.num_bytes)
+            message = bound.decode([payload])
+        except WireError as error:
+            said = str(error)
+        else:
+            said = ""
+            received = bound.decompress(message, stamp)
+            assert received.shape == rows.shape
+            # Finite factors may have a product that is not: no encoder sends such, and the next push names the agent.
+            assert bool(torch.isfinite(received).all()) or "LowRank" in type(bound).__name__
+            assert bound.encode(message) == [bytes(payload)]
+        assert reason is None or re.search(reason, said), (reason, said)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_any_bytes_are_a_message_or_a_clear_error(seed: int) -> None:
+    check_receiver(seed, cases=20)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=1250)
+@given(st.integers(0, 2**32))
+def test_a_hundred_thousand_buffers_for_the_decoders(seed: int) -> None:
+    check_receiver(seed, cases=80)

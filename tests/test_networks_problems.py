@@ -14,7 +14,7 @@ from docom.algorithms import DoCoM
 from docom.layout import Layout
 from docom.problems import MLP, LeNet5, ModuleProblem, NetworkProblem
 from docom.problems.base import subset
-from docom.problems.lenet import pool, unpool
+from docom.problems.convolution import pool, unpool
 from docom.simulator import simulate
 
 COUNTS = (4, 9, 6)

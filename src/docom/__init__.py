@@ -35,7 +35,7 @@ _WHERE: dict[str, str | None] = {
     "Network": "docom.weights",
     "network": "docom.weights",
     **dict.fromkeys(
-        ["algorithms", "channels", "compressors", "data", "graphs", "problems", "schedules", "theory", "weights", "wire"]
+        ["algorithms", "channels", "compressors", "data", "graphs", "optim", "problems", "schedules", "theory", "weights", "wire"]
     ),
 }  # fmt: skip
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         compressors,
         data,
         graphs,
+        optim,
         problems,
         schedules,
         theory,

@@ -1,7 +1,8 @@
 """Checkpoints: the whole state of a run by agent id, so that any executor can go on with what another one saved.
 
 A checkpoint is a folder ``step-N``: one safetensors file a block of agents, and last a manifest with sizes and checksums,
-its own among them.
+its own among them. Where several processes run the agents, each writes and reads the block it holds, and the process of
+agent 0 the manifest.
 It is written under a temporary name and renamed when complete, so a cut at any byte leaves the one before it in use.
 Randomness has no state here, and no other state exists: a resumed run is the run that was not interrupted, bit for bit.
 """
@@ -12,7 +13,10 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,8 @@ from docom.loop import Training
 FORMAT = 1
 KEEP = 2
 NAME = re.compile(r"^step-(\d+)$")
+# Says a text to all processes of the run and returns what each of them says at this point, by rank.
+Words = Callable[[str], list[str]]
 
 
 class CheckpointError(ValueError):
@@ -39,20 +45,66 @@ def rows_of(training: Training) -> dict[str, Tensor]:
     return rows
 
 
-def save(training: Training, folder: Path, description: dict[str, Any]) -> Path:
-    """Write ``folder/step-N``; keep it and the one before. ``description`` must match for a run to go on from it."""
-    from safetensors.torch import save as to_bytes
+def alone(text: str) -> list[str]:
+    """The conversation of a single process."""
+    return [text]
 
-    final = folder / f"step-{training.step}"
+
+def save(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> Path:
+    """Write ``folder/step-N``; keep it and the one before. ``description`` must match for a run to go on from it.
+
+    Raises:
+        OSError: a process could not write, all say which and why; the checkpoint before is still there.
+    """
+    final, temporary = (folder / f"step-{training.step}{ending}" for ending in ("", ".tmp"))
+    agents = training.oracle.agents.tolist()
+    leads = agents[0] == 0
+    with _together(words):
+        if leads:
+            _make_room(folder, temporary)
+    shard: dict[str, Any] = {}
+    with _together(words, shard) as shards:
+        shard |= _write_shard(training, temporary, agents)
+    with _together(words):
+        if leads:
+            _seal_off(training, temporary, final, description, shards)
+    return final
+
+
+@contextmanager
+def _together(words: Words, result: dict[str, Any] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Do something in all processes: fails in all where it fails in one; yields what will hold everybody's result."""
+    everybody: list[dict[str, Any]] = []
+    said: dict[str, Any] = {}
+    try:
+        yield everybody
+    except OSError as error:
+        said = {"error": f"the checkpoint could not be written ({error}); the one before it is kept"}
+    everybody += [json.loads(text) for text in words(json.dumps(said or result or {}))]
+    for answer in everybody:
+        if "error" in answer:
+            raise OSError(answer["error"])
+
+
+def _make_room(folder: Path, temporary: Path) -> None:
     for cut_short in folder.glob("step-*.tmp"):
         shutil.rmtree(cut_short, ignore_errors=True)
-    temporary = folder / f"step-{training.step}.tmp"
     temporary.mkdir(parents=True)
-    agents = training.oracle.agents.tolist()
+
+
+def _write_shard(training: Training, folder: Path, agents: list[int]) -> dict[str, Any]:
+    from safetensors.torch import save as to_bytes
+
     name = f"agents-{agents[0]:05d}-{agents[-1]:05d}.safetensors"
-    tensors = {key: row.detach().cpu().contiguous() for key, row in rows_of(training).items()}
-    data = to_bytes(tensors)
-    _write(temporary / name, data)
+    data = to_bytes({key: row.detach().cpu().contiguous() for key, row in rows_of(training).items()})
+    _write(folder / name, data)
+    return {"file": name, "agents": agents, "bytes": len(data), "sha256": sha256(data).hexdigest()}
+
+
+def _seal_off(
+    training: Training, temporary: Path, final: Path, description: dict[str, Any], shards: list[dict[str, Any]]
+) -> None:
+    """Write the manifest, give the folder its name, and forget old ones."""
     manifest = {
         "format": FORMAT,
         "step": training.step,
@@ -60,19 +112,21 @@ def save(training: Training, folder: Path, description: dict[str, Any]) -> Path:
         "samples": training.oracle.samples,
         "rounds": training.links.rounds(),
         "description": description,
-        "shards": [{"file": name, "agents": agents, "bytes": len(data), "sha256": sha256(data).hexdigest()}],
+        "shards": shards,
     }
+    for shard in shards:
+        if not (temporary / shard["file"]).is_file():
+            raise OSError(f"{temporary / shard['file']} is not there: all processes must see one and the same folder")
     sealed = manifest | {"sha256": _seal(manifest)}
     _write(temporary / "manifest.json", json.dumps(sealed, indent=1).encode())
     if final.exists():  # a damaged one, or the run would have gone on from it
         shutil.rmtree(final)
     os.replace(temporary, final)
-    for old in _found(folder)[:-KEEP]:
+    for old in _found(final.parent)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
-    return final
 
 
-def restore(training: Training, folder: Path, description: dict[str, Any]) -> int | None:
+def restore(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> int | None:
     """Bring a freshly begun training to the newest usable checkpoint; return its step, or None where there is none.
 
     Raises:
@@ -80,15 +134,23 @@ def restore(training: Training, folder: Path, description: dict[str, Any]) -> in
     """
     from safetensors import SafetensorError
 
+    agents = training.oracle.agents.tolist()
     reasons = []
-    for candidate in reversed(_found(folder)):
+    for name in reversed(json.loads(words(json.dumps([path.name for path in _found(folder)]))[0])):
+        manifest: dict[str, Any] = {}
+        rows: dict[str, Tensor] = {}
+        reason = ""
         try:
-            manifest, rows = _read(candidate)
+            manifest, rows = _read(folder / name, agents)
         except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
-            reasons.append(f"{candidate.name}: {error}")
+            reason = f"{name}: {error}"
+        if told := next(filter(None, words(reason)), None):
+            reasons.append(told)
             continue
         _compare(manifest["description"], description)
         _fill(training, manifest, rows)
+        if reasons and agents[0] == 0:
+            getLogger(__name__).warning("%s; going on from %s", "; ".join(reasons), name)
         return training.step
     if reasons:
         raise CheckpointError(f"no checkpoint is whole ({'; '.join(reasons)}); remove {folder} to start from step 0")
@@ -102,8 +164,8 @@ def _found(folder: Path) -> list[Path]:
     return [path for _, path in sorted(numbered)]
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Manifest and the rows of all agents, every size and checksum compared before use."""
+def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Manifest and the rows of the wanted agents, every size and checksum compared before use."""
     from safetensors.torch import load as from_bytes
 
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -112,24 +174,29 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if manifest.pop("sha256", None) != _seal(manifest) or folder.name != f"step-{manifest['step']}":
         raise CheckpointError("the manifest is damaged (checksum)")
     agents: list[int] = []
-    parts: list[dict[str, Tensor]] = []
+    needed = set(wanted)
+    parts: dict[int, dict[str, Tensor]] = {}
     for shard in manifest["shards"]:
         if Path(shard["file"]).name != shard["file"]:
             raise CheckpointError(f"{shard['file']!r} is no file of the checkpoint's own folder")
+        agents += shard["agents"]
+        if not needed & set(shard["agents"]):
+            continue
         path = folder / shard["file"]
         if path.stat().st_size != shard["bytes"]:
             raise CheckpointError(f"{path.name} has {path.stat().st_size} bytes instead of {shard['bytes']}")
         data = path.read_bytes()
         if sha256(data).hexdigest() != shard["sha256"]:
             raise CheckpointError(f"{path.name} is damaged (checksum)")
-        parts.append(from_bytes(data))
-        agents += shard["agents"]
+        held = from_bytes(data)
+        if any(len(row) != len(shard["agents"]) for row in held.values()):
+            raise CheckpointError(f"not every variable of {path.name} has a row for each of its agents")
+        parts |= {agent: {key: row[at] for key, row in held.items()} for at, agent in enumerate(shard["agents"])}
     if agents != list(range(len(agents))):
         raise CheckpointError("the shards do not hold every agent once, in order")
-    rows = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-    if any(len(row) != len(agents) for row in rows.values()):
-        raise CheckpointError(f"not every variable has a row for each of the {len(agents)} agents")
-    return manifest, rows
+    if needed - parts.keys():
+        raise CheckpointError(f"it holds {len(agents)} agents, not agent {min(needed - parts.keys())}")
+    return manifest, {key: torch.stack([parts[agent][key] for agent in wanted]) for key in parts[wanted[0]]}
 
 
 def _seal(manifest: dict[str, Any]) -> str:
@@ -146,10 +213,9 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor]) -> None:
-    agents, n = training.oracle.agents, training.links.network.n
-    if any(len(row) != n for row in rows.values()):
-        raise CheckpointError(f"the checkpoint does not hold {n} agents")
-    mine = {key: row[agents.cpu()] for key, row in rows.items()}
+    mine, n = dict(rows), training.links.network.n
+    if (held := sum(len(shard["agents"]) for shard in manifest["shards"])) != n:
+        raise CheckpointError(f"the checkpoint does not hold {n} agents, but {held}")
     if "drawn" in mine:
         training.drawn = mine.pop("drawn").to(training.state.x)
     expected = rows_of(training)

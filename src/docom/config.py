@@ -46,6 +46,8 @@ class RunConfig:
     eval_samples: int | None = None
     grad_every: int | None = None
     until: str | None = None
+    diagnose: bool = False
+    stop_on_divergence: bool = False
     preset: str | None = None
     label: str | None = None
 
@@ -68,6 +70,9 @@ class RunConfig:
             left_out = value is None and name in MAY_BE_LEFT_OUT
             if not left_out and (type(value) is not int or value < least):
                 raise ValueError(f"{name} is a whole number >= {least}, got {value!r}")
+        for name in ("exact", "diagnose", "stop_on_divergence"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is true or false, got {getattr(self, name)!r}")
         self.build_algorithm()
 
     def build_algorithm(self) -> Algorithm:

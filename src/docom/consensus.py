@@ -21,11 +21,14 @@ import torch
 from torch import Tensor
 
 from docom import rng
+from docom.algorithms import Algorithm
 from docom.channels import CompressedChannel
-from docom.compressors import Bound, Compressor, EdgeLowRank, Quantizer, RandK, TopK
+from docom.compressors import Bound, Compressor, EdgeLowRank, Identity, Quantizer, RandK, TopK, parse
 from docom.compressors.quantizer import BoundQuantizer
+from docom.compressors.scopes import PerTensor
 from docom.layout import Layout
 from docom.numerics import combine, mix
+from docom.schedules import Schedule
 from docom.transports import InProcess
 from docom.weights import Network
 
@@ -43,6 +46,43 @@ class Measured:
     fastest: float
     rates: dict[float, float]
     dimension: int
+
+
+def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
+    """The compressor of each of the algorithm's variables; refuses one that the algorithm would not use."""
+    compressed = [variable for variable, kind in algorithm.channels.items() if kind == "compressed"]
+    if not compressed and not isinstance(compressor, Identity):
+        raise ValueError(
+            f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
+        )
+    chosen: dict[str, Compressor] = dict.fromkeys(algorithm.channels, compressor)
+    second = getattr(algorithm, "compressor_g", None)
+    if second is not None:
+        chosen["tracker"] = parse(second)
+    return chosen
+
+
+def resolve_gamma(
+    algorithm: Algorithm, wire: dict[str, Compressor], graph: Network, layout: Layout
+) -> tuple[Algorithm, dict[str, Measured]]:
+    """The algorithm with every "auto" consensus step measured, and the measurements.
+
+    The step is a property of graph and compressor: it does not depend on the run's seed, so that seeds can be compared.
+    """
+    gamma, gamma_g = getattr(algorithm, "gamma", None), getattr(algorithm, "gamma_g", None)
+    second = wire.get("tracker", wire.get("model"))
+    if gamma == "auto" and gamma_g is None and second != wire.get("model") and hasattr(algorithm, "gamma_g"):
+        gamma_g = "auto"  # two compressors want two steps
+    wanted = {"gamma": wire.get("model")} if gamma == "auto" else {}
+    if gamma_g == "auto":
+        wanted["gamma_g"] = second
+    alpha = algorithm.steps().get("alpha")
+    damping = alpha.value if isinstance(alpha, Schedule) else 1.0
+    measured: dict[str, Measured] = {}
+    for name, compressor in wanted.items():
+        assert compressor is not None
+        measured[name] = measure_gamma(graph, compressor, layout, damping=damping, share=algorithm.gamma_share)
+    return algorithm.with_gamma({name: found.gamma for name, found in measured.items()}), measured
 
 
 def measure_gamma(
@@ -79,13 +119,28 @@ def proxy(compressor: Compressor, layout: Layout, n: int) -> Bound:
 
     A share of entries keeps its delta in any dimension. The quantiser's depends on sqrt(d) / s, so its levels shrink with
     the square root of the dimension (1,000 coordinates with 15 levels would look four times as good as 16,000 do).
-    Compressors that look at single tensors are measured as they are.
+    Low rank is measured as it is; what looks at single tensors, on a smaller one for each.
     """
     d = layout.dimension
     smaller = max(ENTRIES // n, 64)
-    per_tensor = getattr(compressor, "scope", "global") == "tensor"
-    if d <= smaller or per_tensor or not isinstance(compressor, TopK | RandK | Quantizer):
+    if d <= smaller or not isinstance(compressor, TopK | RandK | Quantizer):
         return compressor.bind(layout, torch.float32)
+    if compressor.scope == "global":
+        return _shrunk(compressor, d, smaller)
+    one = replace(compressor, scope="global", whole=0)
+    parts: list[tuple[slice, Bound]] = []
+    start = 0
+    for size in layout.sizes:
+        room = min(size, max(smaller * size // d, 64))
+        bound = (
+            _shrunk(one, size, room) if size > compressor.whole else Identity().bind(Layout.flat(room), torch.float32)
+        )
+        parts.append((slice(start, start := start + bound.dimension), bound))
+    return PerTensor(parts, torch.float32)
+
+
+def _shrunk(compressor: TopK | RandK | Quantizer, d: int, smaller: int) -> Bound:
+    """A compressor of whole vectors of ``d`` numbers, on about ``smaller`` of them."""
     if isinstance(compressor, Quantizer):
         s = max(2, round((2**compressor.bits - 1) * sqrt(smaller / d)))
         smaller = min(d, round(d * (s / (2**compressor.bits - 1)) ** 2))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from docom import rng
-from docom.algorithms import Algorithm, State
+from docom.algorithms import Algorithm, Hyper, State
+from docom.capture import WARM_UP, RecordedStep
 from docom.channels import Links, NonFiniteVariable
 from docom.numerics import nonfinite_rows
 from docom.oracles import ProblemOracle
 from docom.records import Record
+from docom.transports import ExchangeError
 
 Measure = Callable[[Tensor], dict[str, float]]
 Callback = Callable[[Record], object]
@@ -29,6 +33,9 @@ class Progress(Protocol):
     def record(self, record: Record) -> None:
         """An evaluation."""
 
+    def note(self, text: str) -> None:
+        """Something the user should know now."""
+
 
 @dataclass
 class Training:
@@ -42,6 +49,10 @@ class Training:
     seconds: float = 0.0
     records: list[Record] = field(default_factory=list)
     drawn: Tensor | None = None
+    recorded: RecordedStep | None = None
+    per_step: dict[str, int] = field(default_factory=dict)  # rounds of each channel in a recorded step
+    samples_per_step: int = 0
+    advances: int = 0  # of this object, however many steps the run had before
 
     @staticmethod
     def begin(algorithm: Algorithm, links: Links, oracle: ProblemOracle, x0: Tensor) -> Training:
@@ -54,22 +65,76 @@ class Training:
     def advance(self) -> None:
         """One step of the algorithm."""
         started = perf_counter()
-        hyper = self.algorithm.hyper(self.step)
         try:
-            self.algorithm.advance(self.state, self.links, hyper)
-            gradients = self.oracle(self.state.points, self.step)
-            self.algorithm.absorb(self.state, gradients, self.links, hyper)
+            if self.recorded is not None:
+                self._replay(self.recorded)
+            elif self.advances == WARM_UP and self.recordable:
+                self._record()
+            else:
+                self._step(self.algorithm.hyper(self.step), self.step)
         except NonFiniteVariable as error:
-            raise self.diverged(error.variable, error.agents) from None
+            raise self.diverged(error) from None
+        except ExchangeError as error:
+            error.step = self.step
+            raise
         self.step += 1
+        self.advances += 1
         self.seconds += perf_counter() - started
+
+    def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
+        self._look_ahead(moment)
+        self.algorithm.advance(self.state, self.links, hyper)
+        gradients = self.oracle(self.state.points, moment)
+        self.algorithm.absorb(self.state, gradients, self.links, hyper)
+
+    def _look_ahead(self, moment: rng.Moment) -> None:
+        """Have the gradient at a point that is known already computed while a message travels, where messages do."""
+        if self.algorithm.early is None:
+            return
+        variable, rows = self.algorithm.early
+        channel = self.links[variable]
+        if channel.transport.meanwhile is not None:
+            point = self.state.rows()[rows]
+            channel.transport.meanwhile[channel.number] = partial(self.oracle.look_ahead, point, moment)
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step can be recorded on a GPU and replayed."""
+        on_gpu = self.oracle.agents.device.type == "cuda"
+        return on_gpu and self.links.recordable and self.oracle.recordable
+
+    def _record(self) -> None:
+        """Record this step, which counts on the host what every step counts there, and do it."""
+        rounds, samples = self.links.rounds(), self.oracle.samples
+        self.recorded = RecordedStep(self._step, self.algorithm, self.oracle.agents.device, self.step)
+        self.per_step = {variable: after - rounds[variable] for variable, after in self.links.rounds().items()}
+        self.samples_per_step = self.oracle.samples - samples
+        self.recorded.replay(self.step)
+
+    def _replay(self, recorded: RecordedStep) -> None:
+        recorded.replay(self.step)
+        self.oracle.samples += self.samples_per_step
+        for variable, rounds in self.per_step.items():
+            self.links[variable].rounds += rounds
+
+    def settle(self) -> None:
+        """Wait for a GPU to finish the steps it was given; raise if their numbers ran away."""
+        started = perf_counter()
+        if self.oracle.agents.device.type == "cuda":
+            torch.cuda.synchronize(self.oracle.agents.device)
+        self.seconds += perf_counter() - started
+        try:
+            self.links.check()
+        except NonFiniteVariable as error:
+            raise self.diverged(error) from None
 
     def evaluate(self, measure: Measure) -> Record:
         """Measure the models as they are and keep the record."""
+        self.settle()
         x = self.algorithm.iterate(self.state)
         bad = nonfinite_rows(x)
         if bool(bad.any()):
-            raise self.diverged("model", self.oracle.agents[bad].tolist())
+            raise self.diverged(NonFiniteVariable("model", self.oracle.agents[bad].tolist()))
         record: Record = {
             "step": self.step,
             "samples": self.oracle.samples,
@@ -81,12 +146,15 @@ class Training:
         self.records.append(record)
         return record
 
-    def diverged(self, variable: str, agents: list[int]) -> FloatingPointError:
+    def diverged(self, error: NonFiniteVariable) -> FloatingPointError:
         """The error for numbers that ran away, with what to do."""
+        agents, step = error.agents, self.step
+        if error.round is not None:  # noted by a GPU some time ago
+            step = error.round * self.step // max(1, self.links[error.variable].rounds)
         who = f"agent {agents[0]}" if len(agents) == 1 else f"agents {', '.join(map(str, agents[:5]))}"
         more = "" if len(agents) <= 5 else f" and {len(agents) - 5} more"
         return FloatingPointError(
-            f"{who}{more}, step {self.step}: NaN or infinity in the {variable}; "
+            f"{who}{more}, step {step}: NaN or infinity in the {error.variable}; "
             f"{self.algorithm.name} has diverged, lower lr or gamma"
         )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from docom.problems import Problem
+from docom.problems import Evaluation, Problem
 
 # What each number of a record means, for tables and reports.
 MEANING: dict[str, str] = {
@@ -13,6 +17,8 @@ MEANING: dict[str, str] = {
     "samples": "per-sample gradients evaluated by all agents so far",
     "bits": "bits one agent has sent, by the paper's formula, a broadcast counted once",
     "wire_bytes": "bytes all agents have put on all links, as encoded",
+    "sent_bytes": "bytes all processes have sent for the messages of the algorithm, frames included",
+    "eval_bytes": "bytes all processes have sent for evaluation and agreement, apart from those of the algorithm",
     "seconds": "time spent on steps, evaluation not included",
     "loss_worst": "largest f(x_i) over agents, f on all data",
     "loss_at_mean": "f at the average model",
@@ -21,6 +27,22 @@ MEANING: dict[str, str] = {
     "consensus_gap": "sum over agents of |x_i - mean|",
     "train_accuracy_worst": "lowest accuracy over agents on all training data",
     "test_accuracy_worst": "lowest accuracy over agents on the test data",
+    # With --diagnose; see docom.diagnostics.
+    "potential": "potential V of the convergence proof, the sum of its six parts",
+    "potential_model_disagreement": "part of V: L^2 times the squared disagreement of the models",
+    "potential_mean_estimator": "part of V: n times the squared error of the averaged gradient estimate",
+    "potential_estimator": "part of V: 1/n times the squared errors of the agents' gradient estimates",
+    "potential_tracker_disagreement": "part of V: weighted squared disagreement of the trackers",
+    "potential_tracker_replica": "part of V: weighted squared distance of the trackers from their public copies",
+    "potential_model_replica": "part of V: weighted squared distance of the next models from their public copies",
+    "conditions_broken": "how many of the theorem's conditions on the step sizes are not met",
+    "tracker_error": "distance of the trackers' mean from the mean of what they track; rounding only",
+    "drift_model": "distance of the models' running sum S from W hat; rounding only",
+    "drift_tracker": "distance of the trackers' running sum S from W hat; rounding only",
+    "delta_model": "observed contraction of the model's messages since the last record",
+    "delta_tracker": "observed contraction of the tracker's messages since the last record",
+    "delta_model_least": "observed contraction of the worst of the model's messages since the last record",
+    "delta_tracker_least": "observed contraction of the worst of the tracker's messages since the last record",
 }
 
 
@@ -28,13 +50,48 @@ def measure(problem: Problem, x: Tensor, gradient: bool = True) -> dict[str, flo
     """The measures of models ``x [n, d]``: of the global f at every agent and at the mean, and their disagreement."""
     mean = x.mean(dim=0, keepdim=True)
     seen = problem.evaluate(torch.cat([x, mean]), gradient)
-    found = {"loss_worst": float(seen.loss[:-1].max()), "loss_at_mean": float(seen.loss[-1])}
-    if seen.gradient is not None:
-        norms = torch.linalg.vector_norm(seen.gradient, dim=1)
-        found["grad_norm_worst"], found["grad_norm_at_mean"] = float(norms[:-1].max()), float(norms[-1])
+    here = local_measures(x, mean, _some(seen, slice(-1)), _some(seen, slice(-1, None)))
+    return overall_measures([here | {"count": seen.count, "test_count": seen.test_count}])
+
+
+def local_measures(x: Tensor, mean: Tensor, seen: Evaluation, at_mean: Evaluation) -> dict[str, float]:
+    """The measures of some agents' models ``x``, and of the average ``mean [1, d]`` of all of them.
+
+    seen, at_mean: what they are worth on everybody's data; accuracies are counts of hits here.
+    """
+    found = {"loss_worst": float(seen.loss.max()), "loss_at_mean": float(at_mean.loss[0])}
+    if seen.gradient is not None and at_mean.gradient is not None:
+        found["grad_norm_worst"] = float(torch.linalg.vector_norm(seen.gradient, dim=1).max())
+        found["grad_norm_at_mean"] = float(torch.linalg.vector_norm(at_mean.gradient, dim=1)[0])
     found["consensus_gap"] = float(torch.linalg.vector_norm(x - mean, dim=1).sum())
     if seen.correct is not None:
-        found["train_accuracy_worst"] = float(seen.correct[:-1].min()) / seen.count
+        found["train_accuracy_worst"] = float(seen.correct.min())
     if seen.test_correct is not None:
-        found["test_accuracy_worst"] = float(seen.test_correct[:-1].min()) / seen.test_count
+        found["test_accuracy_worst"] = float(seen.test_correct.min())
     return found
+
+
+def overall_measures(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The measures of all agents from those of some; ``count`` and ``test_count`` say of how many samples hits are."""
+    first = parts[0]
+    found = {name: first[name] for name in first if name not in ("count", "test_count")}
+    for name in found:
+        values = [part[name] for part in parts]
+        if name in ("loss_worst", "grad_norm_worst"):
+            found[name] = max(values)
+        elif name == "consensus_gap":
+            found[name] = sum(values)
+        elif name == "train_accuracy_worst":
+            found[name] = min(values) / sum(part["count"] for part in parts)
+        elif name == "test_accuracy_worst":
+            found[name] = min(values) / first["test_count"]
+    return found
+
+
+def _some(seen: Evaluation, rows: slice) -> Evaluation:
+    """The evaluation of some of the rows."""
+    parts: dict[str, Any] = {
+        name: None if (part := getattr(seen, name)) is None else part[rows]
+        for name in ("loss", "gradient", "correct", "test_correct")
+    }
+    return replace(seen, **parts)

@@ -25,15 +25,48 @@ class ProblemOracle:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
         self.key = rng.Key(seed, rng.BATCH)
         self.samples = 0
+        self._known: tuple[Tensor, Tensor] | None = None
+        self._repeated = agents
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a GPU can be told once what to do for the gradients of any step."""
+        return self.problem.recordable and self.batch_size is not None and not self.exact
 
     def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
         """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
         return self._at([x0], 0, size)[0]
 
-    def __call__(self, points: Sequence[Tensor], step: int) -> list[Tensor]:
+    def __call__(self, points: Sequence[Tensor], step: rng.Moment) -> list[Tensor]:
         """Gradients at the points of step ``step`` (from 0)."""
+        known, self._known = self._known, None
+        if known is not None:
+            point, gradient = known
+            others = [other for other in points if other is not point]
+            fresh = iter(self(others, step) if others else [])
+            return [gradient if other is point else next(fresh) for other in points]
+        if isinstance(step, rng.Tick):
+            return self._together(points, rng.Tick(step.counter, step.offset + 1))
         return self._at(points, step + 1, self.batch_size)
+
+    def look_ahead(self, point: Tensor, step: rng.Moment) -> None:
+        """Compute the gradient at one of the points of step ``step`` before it is asked for; the point stays as it is."""
+        self._known = point, self([point], step)[0]
+
+    def _together(self, points: Sequence[Tensor], draw: rng.Tick) -> list[Tensor]:
+        """Gradients while a step is being recorded: all points as rows of one call, for half as many kernels."""
+        problem, agents, size = self.problem, self.agents, self.batch_size
+        assert size is not None
+        self.samples += len(points) * problem.agents * size
+        batch = rng.batch_indices(self.key, agents, draw, problem.counts[agents], size)
+        if len(points) == 1:
+            return problem.gradients(points, batch, agents)
+        copies = len(points)
+        if len(self._repeated) != copies * len(agents):
+            self._repeated = agents.repeat(copies)
+        together = problem.gradients([torch.cat(list(points))], batch.repeat(copies, 1), self._repeated)[0]
+        return list(together.chunk(copies))
 
     def _at(self, points: Sequence[Tensor], draw: int, size: int | None) -> list[Tensor]:
         problem, agents = self.problem, self.agents

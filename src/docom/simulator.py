@@ -12,17 +12,17 @@ from torch import Tensor
 from docom import compressors
 from docom.algorithms import Algorithm
 from docom.channels import open_links
-from docom.compressors import Compressor, Identity
-from docom.consensus import Measured, measure_gamma
+from docom.compressors import Compressor
+from docom.consensus import channel_compressors, resolve_gamma
+from docom.diagnostics import Diagnostics
 from docom.layout import Layout
 from docom.loop import Progress, Training, train
 from docom.metrics import measure
 from docom.oracles import ProblemOracle
 from docom.problems import Problem
 from docom.records import Record, Run, stop_condition
-from docom.schedules import Schedule
-from docom.transports import InProcess
-from docom.weights import Network, network
+from docom.transports import InProcess, Transport
+from docom.weights import network
 
 
 def simulate(
@@ -43,6 +43,7 @@ def simulate(
     until: str | None = None,
     exact: bool = False,
     progress: bool | Progress = False,
+    diagnose: bool = False,
 ) -> Run:
     """Run an algorithm on a problem with n agents in this process.
 
@@ -63,6 +64,8 @@ def simulate(
         until: stop early, for example ``"loss_worst<=0.05"``.
         exact: gradients one agent at a time, for bits that agree with runs of real processes.
         progress: True for a progress bar.
+        diagnose: record the proof's potential and its parts, invariants and observed contraction too
+            (see `docom.diagnostics`).
 
     Returns:
         A `Run` with the final models ``x``, the ``records``, ``to_frame()``, ``plot()`` and ``mean_model()``.
@@ -82,13 +85,22 @@ def simulate(
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = simulation.begin()
+    look = Diagnostics(simulation.algorithm, training.links, simulation.problem, simulation.start) if diagnose else None
+
+    def measured(x: Tensor) -> dict[str, float]:
+        seen = measure(simulation.problem, x)
+        return seen if look is None else seen | look(training.state, training.step)
+
     with _progress(progress, steps, simulation.algorithm.name) as bar:
-        train(training, steps, lambda x: measure(simulation.problem, x), every, reached, seed, callback, bar)
+        train(training, steps, measured, every, reached, seed, callback, bar)
     return simulation.finish(training)
 
 
 class Simulation:
-    """Everything a run needs, checked and put in place; `begin` allocates and starts it. Arguments as for `simulate`."""
+    """Everything a run needs, checked and put in place; `begin` allocates and starts it.
+
+    Arguments as for `simulate`; processes: how many share the agents.
+    """
 
     def __init__(
         self,
@@ -104,6 +116,7 @@ class Simulation:
         device: str | torch.device = "cpu",
         x0: Tensor | None = None,
         exact: bool = False,
+        processes: int = 1,
     ) -> None:
         _check(problem, algorithm, batch_size, dtype)
         if not isinstance(seed, int):
@@ -114,9 +127,9 @@ class Simulation:
             raise ValueError(f"device {device!r} is not there: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)
         self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
-        check_memory(problem, algorithm, dtype, device)
+        check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
         self.start = _start(problem, x0, seed)
-        self.algorithm, self.measured = resolve_gamma(algorithm, self.compressors, self.network, problem, seed)
+        self.algorithm, self.measured = resolve_gamma(algorithm, self.compressors, self.network, problem.layout)
         self.batch_size, self.seed, self.dtype, self.device, self.exact = (
             batch_size,
             seed,
@@ -126,14 +139,14 @@ class Simulation:
         )
         self.problem = problem.to(dtype, device)
 
-    def begin(self) -> Training:
-        """The run before its first step."""
+    def begin(self, transport: Transport | None = None) -> Training:
+        """The run before its first step: of the agents of a transport, or of all of them in this process."""
         self._rehearse()
-        transport = InProcess(self.network.degrees, device=self.device)
+        transport = transport or InProcess(self.network.degrees, device=self.device)
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
         links = open_links(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
         oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
-        rows = self.start.to(self.device, self.dtype).expand(self.problem.agents, -1).contiguous()
+        rows = self.start.to(self.device, self.dtype).expand(len(transport.agents), -1).contiguous()
         return Training.begin(self.algorithm, links, oracle, rows)
 
     def _rehearse(self) -> None:
@@ -165,48 +178,13 @@ class Simulation:
         return Run(final, training.records, description, self.problem.model)
 
 
-def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
-    """The compressor of each of the algorithm's variables; refuses one that the algorithm would not use."""
-    compressed = [variable for variable, kind in algorithm.channels.items() if kind == "compressed"]
-    if not compressed and not isinstance(compressor, Identity):
-        raise ValueError(
-            f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
-        )
-    chosen: dict[str, Compressor] = dict.fromkeys(algorithm.channels, compressor)
-    second = getattr(algorithm, "compressor_g", None)
-    if second is not None:
-        chosen["tracker"] = compressors.parse(second)
-    return chosen
-
-
-def resolve_gamma(
-    algorithm: Algorithm, wire: dict[str, Compressor], graph: Network, problem: Problem, seed: int
-) -> tuple[Algorithm, dict[str, Measured]]:
-    """The algorithm with every "auto" consensus step measured, and the measurements.
-
-    The step is a property of graph and compressor: it does not depend on the run's seed, so that seeds can be compared.
-    """
-    gamma, gamma_g = getattr(algorithm, "gamma", None), getattr(algorithm, "gamma_g", None)
-    second = wire.get("tracker", wire.get("model"))
-    if gamma == "auto" and gamma_g is None and second != wire.get("model") and hasattr(algorithm, "gamma_g"):
-        gamma_g = "auto"  # two compressors want two steps
-    wanted = {"gamma": wire.get("model")} if gamma == "auto" else {}
-    if gamma_g == "auto":
-        wanted["gamma_g"] = second
-    alpha = algorithm.steps().get("alpha")
-    damping = alpha.value if isinstance(alpha, Schedule) else 1.0
-    measured: dict[str, Measured] = {}
-    for name, compressor in wanted.items():
-        assert compressor is not None
-        measured[name] = measure_gamma(graph, compressor, problem.layout, damping=damping, share=algorithm.gamma_share)
-    return algorithm.with_gamma({name: found.gamma for name, found in measured.items()}), measured
-
-
-def check_memory(problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device) -> None:
-    """Refuse a run that cannot fit, before anything is allocated."""
+def check_memory(
+    problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device, agents: int
+) -> None:
+    """Refuse a run, so many agents of which are in this process, that cannot fit, before anything is allocated."""
     rows = algorithm.facts.memory + algorithm.points_per_step + 3  # gradients, one message, two rows of an evaluation
     item = torch.finfo(dtype).bits // 8
-    needed = rows * problem.agents * problem.dimension * item + 2 * problem.data_bytes()
+    needed = rows * agents * problem.dimension * item + 2 * problem.data_bytes()
     if torch.device(device).type == "cuda":
         available = torch.cuda.mem_get_info(device)[0]
     else:
@@ -215,7 +193,7 @@ def check_memory(problem: Problem, algorithm: Algorithm, dtype: torch.dtype, dev
         available = psutil.virtual_memory().available
     if needed > available:
         raise ValueError(
-            f"{algorithm.name} with {problem.agents} agents and d = {problem.dimension:,} needs about "
+            f"{algorithm.name} with {agents} agents and d = {problem.dimension:,} needs about "
             f"{needed / 2**30:.1f} GiB, {available / 2**30:.1f} GiB are free; use fewer agents, a smaller model or float32"
         )
 

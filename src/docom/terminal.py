@@ -57,3 +57,7 @@ class StepBar:
             self.bar.update(self.task, loss=loss)
         else:
             self.console.print(f"{self.label}: step {record['step']:,} of {self.steps:,}, {loss}", highlight=False)
+
+    def note(self, text: str) -> None:
+        """See `docom.loop.Progress`."""
+        self.console.print(f"{self.label}: {text}", highlight=False, markup=False, soft_wrap=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
@@ -89,6 +90,8 @@ class Algorithm(ABC):
     channels: ClassVar[dict[str, str]]
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
     gamma_share: ClassVar[float] = 1.0  # the model moves by gamma_share * gamma * gap
+    tracker: ClassVar[str | None] = None  # the rows that follow the agents' average gradient, where there are such
+    divides_by_lr: ClassVar[bool] = False  # lr = 0 is then no step size
 
     def __post_init__(self) -> None:
         if self.b0 is not None and self.b0 != "full" and not (isinstance(self.b0, int) and self.b0 >= 1):
@@ -130,8 +133,20 @@ class Algorithm(ABC):
         """Gradients a step on one batch: 1, or 2 for methods that compare two models on it."""
         return 1
 
+    @property
+    def early(self) -> tuple[str, str] | None:
+        """A variable and some rows that are, while the variable's message of a step travels, already a point of that step.
+
+        None where all points depend on what arrives.
+        """
+        return None
+
     def steps(self) -> dict[str, Schedule]:
         """The step sizes of this method as schedules."""
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> dict[str, Schedule]:
         found = {}
         for name in (field.name for field in fields(self)):
             value = getattr(self, name)

@@ -36,6 +36,7 @@ class BEER(Algorithm):
 
     name: ClassVar[str] = "beer"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
+    tracker: ClassVar[str | None] = "v"
     facts: ClassVar[Facts] = Facts("Zhao et al. 2022", "2 compressed", "b (large)", 7, True)
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:

@@ -60,6 +60,7 @@ class CDProxSGT(Algorithm):
 
     name: ClassVar[str] = "cdproxsgt"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
+    tracker: ClassVar[str | None] = "y"
     facts: ClassVar[Facts] = Facts("Yan et al. 2023", "2 compressed", "b", 7, True)
 
     def __post_init__(self) -> None:

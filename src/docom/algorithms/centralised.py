@@ -82,6 +82,11 @@ class AllReduceSTORM(Algorithm):
         """Two, but for beta = 1."""
         return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
 
+    @property
+    def early(self) -> tuple[str, str] | None:
+        """The old model: its gradient on the new batch needs no message."""
+        return None if self.points_per_step == 1 else ("gradient", "x_old")
+
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
         """v from the first batch."""
         return State(x=x0.clone(), v=grad0.clone(), x_old=x0.clone())

@@ -42,6 +42,7 @@ class DeTAG(Algorithm):
 
     name: ClassVar[str] = "detag"
     channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    tracker: ClassVar[str | None] = "y"
     facts: ClassVar[Facts] = Facts("Lu and De Sa 2021", "2R", "b", 4, True)
 
     def __post_init__(self) -> None:

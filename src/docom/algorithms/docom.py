@@ -10,7 +10,7 @@ from torch import Tensor
 
 from docom import schedules
 from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
-from docom.numerics import combine
+from docom.numerics import combine, combine_in_turn
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class DoCoM(Algorithm):
 
     name: ClassVar[str] = "docom"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
+    tracker: ClassVar[str | None] = "g"
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Yau and Wai 2023", "2 compressed", "2b (b if beta = 1)", 8, True)
 
@@ -72,6 +73,11 @@ class DoCoM(Algorithm):
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
         return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
+
+    @property
+    def early(self) -> tuple[str, str] | None:
+        """The old model: its gradient on the new batch needs no message."""
+        return None if self.points_per_step == 1 else ("model", "x_old")
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
         """Alg. 1 l. 2-3: a common model, v and g from the first batch, copies at the model and at zero."""
@@ -89,13 +95,12 @@ class DoCoM(Algorithm):
         x, model, direction = state.x, links["model"], state.g
         if "m" in state.rows():
             direction = combine(state.m, (hyper.heavy_ball, state.m), (1, state.g))
-        if self.points_per_step == 2:
-            state.x_old.copy_(x)
+        keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
         if self.order == "alg1":
-            combine(x, (1, x), (-hyper.lr, direction))  # l. 5: theta^{t+1/2}
+            combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction)]))  # l. 5: theta^{t+1/2}
             combine(x, (1, x), (hyper.gamma, model.push(x)))  # l. 7, 9, eq. docom_a and docom_b
         else:
-            combine(x, (1, x), (-hyper.lr, direction), (hyper.gamma, model.gap))
+            combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction), (hyper.gamma, model.gap)]))
             model.push(x)
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
 
@@ -105,14 +110,15 @@ class DoCoM(Algorithm):
         stale = () if self.order == "alg1" else ((self._gamma_g(hyper), tracker.gap),)
         fresh, old = grads[0], grads[-1]
         if len(grads) == 1:  # beta = 1: v is the gradient itself
-            combine(g, (1, g), (1, fresh), (-1, v), *stale)
-            v.copy_(fresh)
+            combine_in_turn((g, [(1, g), (1, fresh), (-1, v), *stale]), (v, [(1, fresh)]))
         else:  # l. 12: g + v_new - v before v is overwritten, then l. 11, eq. docom_c
-            combine(g, (1, g), (1, fresh), (-(1 - beta), old), (-beta, v), *stale)
-            combine(v, (1, fresh), (1 - beta, v), (-(1 - beta), old))
+            combine_in_turn(
+                (g, [(1, g), (1, fresh), (-(1 - beta), old), (-beta, v), *stale]),
+                (v, [(1, fresh), (1 - beta, v), (-(1 - beta), old)]),
+            )
         gap = tracker.push(g)  # l. 14, eq. docom_e
         if self.order == "alg1":
             combine(g, (1, g), (self._gamma_g(hyper), gap))  # l. 16, eq. docom_d
 
-    def _gamma_g(self, hyper: Hyper) -> float:
-        return float(hyper.gamma if self.gamma_g is None else hyper.gamma_g)
+    def _gamma_g(self, hyper: Hyper) -> Any:
+        return hyper.gamma if self.gamma_g is None else hyper.gamma_g

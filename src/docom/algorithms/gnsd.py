@@ -35,6 +35,7 @@ class GNSD(Algorithm):
 
     name: ClassVar[str] = "gnsd"
     channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    tracker: ClassVar[str | None] = "g"
     facts: ClassVar[Facts] = Facts("Lu et al. 2019", "2", "b", 3, True)
 
     def __post_init__(self) -> None:

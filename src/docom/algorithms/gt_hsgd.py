@@ -10,7 +10,7 @@ from torch import Tensor
 
 from docom import schedules
 from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
-from docom.numerics import combine
+from docom.numerics import combine_in_turn
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class GTHSGD(Algorithm):
 
     name: ClassVar[str] = "gt-hsgd"
     channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    tracker: ClassVar[str | None] = "y"
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Xin et al. 2021", "2", "2b", 4, True)
 
@@ -44,6 +45,11 @@ class GTHSGD(Algorithm):
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
         return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
+
+    @property
+    def early(self) -> tuple[str, str] | None:
+        """The old model: its gradient on the new batch needs no message."""
+        return None if self.points_per_step == 1 else ("model", "x_old")
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
         """``y = v``: the first increment, not yet mixed."""
@@ -56,9 +62,8 @@ class GTHSGD(Algorithm):
         """Mix the tracker, step, mix the model."""
         x, y = state.x, state.y
         y.copy_(links["tracker"].mix(y))
-        if self.points_per_step == 2:
-            state.x_old.copy_(x)
-        combine(x, (1, x), (-hyper.lr, y))
+        keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
+        combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, y)]))
         x.copy_(links["model"].mix(x))
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
 
@@ -67,8 +72,9 @@ class GTHSGD(Algorithm):
         v, y, beta = state.v, state.y, hyper.beta
         fresh, old = grads[0], grads[-1]
         if len(grads) == 1:
-            combine(y, (1, y), (1, fresh), (-1, v))
-            v.copy_(fresh)
+            combine_in_turn((y, [(1, y), (1, fresh), (-1, v)]), (v, [(1, fresh)]))
         else:
-            combine(y, (1, y), (1, fresh), (-(1 - beta), old), (-beta, v))
-            combine(v, (1, fresh), (1 - beta, v), (-(1 - beta), old))
+            combine_in_turn(
+                (y, [(1, y), (1, fresh), (-(1 - beta), old), (-beta, v)]),
+                (v, [(1, fresh), (1 - beta, v), (-(1 - beta), old)]),
+            )

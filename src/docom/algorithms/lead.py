@@ -40,6 +40,7 @@ class LEAD(Algorithm):
     name: ClassVar[str] = "lead"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
     gamma_share: ClassVar[float] = 0.5
+    divides_by_lr: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Liu et al. 2021", "1 compressed", "b", 5, True)
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:

@@ -38,6 +38,7 @@ class MoTEF(Algorithm):
 
     name: ClassVar[str] = "motef"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
+    tracker: ClassVar[str | None] = "v"
     facts: ClassVar[Facts] = Facts("Islamov et al. 2024", "2 compressed", "b", 7, True)
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:

@@ -33,6 +33,7 @@ class QGDSGDm(Algorithm):
 
     name: ClassVar[str] = "qg-dsgdm"
     channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    divides_by_lr: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Lin et al. 2021", "1", "b", 3, False)
 
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:

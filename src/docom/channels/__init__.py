@@ -16,6 +16,7 @@ from docom.channels.base import Channel, Gap, NonFiniteVariable
 from docom.channels.edges import EdgeChannel
 from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
 from docom.channels.links import Links, open_links
+from docom.channels.meter import Meter
 
 __all__ = [
     "Channel",
@@ -25,6 +26,7 @@ __all__ = [
     "Gap",
     "Links",
     "MeanChannel",
+    "Meter",
     "NonFiniteVariable",
     "open_links",
 ]

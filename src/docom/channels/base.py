@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from docom.numerics import Difference
-from docom.transports import Transport
+from docom.channels.meter import Meter
+from docom.numerics import NEVER, Difference, nonfinite_rows, note_nonfinite
+from docom.rng import Tick
+from docom.transports import Place, Transport
 
 Gap = Difference | Tensor
 
 
 class NonFiniteVariable(FloatingPointError):
-    """A variable of some agents holds a NaN or an infinity, seen before it was sent."""
+    """A variable of some agents holds a NaN or an infinity.
 
-    def __init__(self, variable: str, agents: list[int]) -> None:
+    On a CPU this is seen before the variable is sent. A GPU is not waited for: it notes the agents and the round, and they
+    are looked up when the run is next looked at.
+    """
+
+    def __init__(self, variable: str, agents: list[int], round: int | None = None) -> None:
         super().__init__(f"NaN or infinity in the {variable} of agent {', '.join(map(str, agents))}")
-        self.variable, self.agents = variable, agents
+        self.variable, self.agents, self.round = variable, agents, round
+
+
+class Watch:
+    """What a GPU keeps of a channel by itself: the round it is in, and the first bad round of each agent."""
+
+    def __init__(self, agents: Tensor) -> None:
+        self.counter = torch.zeros((), dtype=torch.int64, device=agents.device)
+        self.first = torch.full((len(agents),), NEVER, dtype=torch.int64, device=agents.device)
+
+    @property
+    def moment(self) -> Tick:
+        """Now, as kernels take it."""
+        return Tick(self.counter)
 
 
 class Channel:
@@ -24,15 +44,30 @@ class Channel:
     bits_per_round: what one agent sends a round by the paper's formula, a broadcast counted once.
     bytes_per_round: what all agents put on all links a round, as encoded.
     exchanges: messages a round that must wait for one another.
+    number: of the variable among the algorithm's, for the envelope of its messages.
+    meter: set by who wants to know what compression keeps of the messages; costs two rows and their sums a round.
     """
 
     bits_per_round: float
     bytes_per_round: int
     exchanges: int = 1
+    number: int = 0
+    meter: Meter | None = None
 
     def __init__(self, variable: str, transport: Transport) -> None:
         self.variable, self.transport = variable, transport
         self.rounds = 0
+        self.watch = Watch(transport.agents) if transport.agents.device.type == "cuda" else None
+
+    @property
+    def recordable(self) -> bool:
+        """Whether what the channel does on a GPU is the same chain of kernels every time, and waits for nothing."""
+        return False
+
+    @property
+    def place(self) -> Place:
+        """Of the next message."""
+        return Place(self.number, self.rounds)
 
     def start(self, hat: Tensor) -> None:
         """Begin with public copies ``hat``, the same row for all agents and known to all, so that none is sent."""
@@ -65,6 +100,35 @@ class Channel:
         """Take back what `rows` gave."""
         for name, row in self.rows().items():
             row.copy_(rows[name])
+
+    def count(self) -> None:
+        """One more round is done."""
+        self.rounds += 1
+        if self.watch is not None:
+            self.watch.counter.add_(1)
+
+    def resume(self, rounds: int) -> None:
+        """So many rounds were done before."""
+        self.rounds = rounds
+        if self.watch is not None:
+            self.watch.counter.fill_(rounds)
+
+    def inspect(self, x: Tensor) -> None:
+        """Refuse rows that are not finite: now on a CPU, at the next `check` on a GPU."""
+        if self.watch is None:
+            self.refuse(nonfinite_rows(x))
+        else:
+            note_nonfinite(x, self.watch.first, self.watch.moment)
+
+    def check(self) -> None:
+        """Raise `NonFiniteVariable` where a GPU has noted rows that are not finite."""
+        if self.watch is None:
+            return
+        first = self.watch.first.cpu()
+        round = int(first.min()) if len(first) else NEVER
+        if round < NEVER:
+            agents = self.transport.agents.cpu()[first == round].tolist()
+            raise NonFiniteVariable(self.variable, agents, round)
 
     def refuse(self, nonfinite: Tensor) -> None:
         """Raise an error that names the agents whose rows are not finite."""

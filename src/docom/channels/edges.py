@@ -21,9 +21,9 @@ from docom.channels.base import Channel
 from docom.compressors import EdgeLowRank
 from docom.compressors.lowrank import Block, first_basis, next_basis, outer, split_matrices
 from docom.layout import Layout
-from docom.numerics import nonfinite_rows, orthonormalise, product, product_transposed
+from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
-from docom.transports import Transport
+from docom.transports import Place, Transport
 from docom.weights import Network
 
 
@@ -69,6 +69,12 @@ class EdgeChannel(Channel):
         self.bits_per_round = 32 * words * ends_in_all / network.n
         self.bytes_per_round = words * ends_in_all * torch.finfo(dtype).bits // 8
         self._gap: Tensor | None = None
+        self._turn = 0
+
+    @property
+    def place(self) -> Place:
+        """See `Channel.place`: a round takes several messages."""
+        return Place(self.number, self.rounds * self.exchanges + self._turn)
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`: with equal variables there is nothing to close."""
@@ -82,11 +88,12 @@ class EdgeChannel(Channel):
 
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`; there are no copies to damp."""
-        self.refuse(nonfinite_rows(x))
+        self.inspect(x)
         gap = self.gap.zero_()
         for repeat in range(self.repeats if self.blocks else 1):
             self._round(x, gap, first=repeat == 0)
-        self.rounds += 1
+        self.count()
+        self._turn = 0
         return gap
 
     def _round(self, x: Tensor, gap: Tensor, first: bool) -> None:
@@ -129,7 +136,8 @@ class EdgeChannel(Channel):
         if not pieces:
             return []
         flat = [piece.flatten(1) for piece in pieces]
-        answer = self.transport.swap(torch.cat(flat, dim=1), self.ends)
+        answer = self.transport.swap(torch.cat(flat, dim=1), self.ends, self.place)
+        self._turn += 1
         theirs = answer.split([piece.shape[1] for piece in flat], dim=1)
         return [(mine, their.reshape(mine.shape)) for mine, their in zip(pieces, theirs, strict=True)]
 

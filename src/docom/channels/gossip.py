@@ -7,9 +7,9 @@ from torch import Tensor
 
 from docom.channels.base import Channel, Gap
 from docom.compressors import Bound, NonFinite, Stamp
-from docom.numerics import Difference, RowMix, add_sparse, combine, mix, mix_sparse, nonfinite_rows
+from docom.numerics import Difference, RowMix, add_sparse, combine, mix, mix_sparse
 from docom.rng import Key
-from docom.transports import Transport
+from docom.transports import InProcess, Transport
 from docom.weights import Network
 
 
@@ -41,20 +41,51 @@ class CompressedChannel(Channel):
 
     def push(self, x: Tensor, damping: float = 1.0) -> Gap:
         """See `Channel.push`."""
+        if self.meter is None:
+            return self._push(x, damping)
+        wanted, before = x - self.hat, self.hat.clone()
+        gap = self._push(x, damping)
+        self.meter.note(wanted, (self.hat - before) / damping)
+        return gap
+
+    def _push(self, x: Tensor, damping: float) -> Gap:
         if self.bound.exact:
             return self._push_exact(x, damping)
+        if self._absorbs(x):
+            return self._push_absorbed(x, damping)
         stamp = Stamp(self.key, self.transport.agents, self.rounds)
         try:
             message = self.bound.compress(x, self.hat, stamp, self.memory)
         except NonFinite as error:
             self.refuse(error.rows)
             raise
-        message = self.transport.exchange(self.bound, message)
-        self.rounds += 1
+        message = self.transport.exchange(self.bound, message, self.place)
+        self.count()
         stamp = Stamp(self.key, self.transport.senders, stamp.step)
         if (sparse := self.bound.sparse(message, stamp)) is not None:
             return self._apply_sparse(sparse.indices, sparse.values, damping)
+        if damping == 1 and self.bound.add(message, self.hat, self.mixed, self.by, self.own):
+            return self.gap
         return self._apply(self.bound.decompress(message, stamp), damping)
+
+    def _absorbs(self, x: Tensor) -> bool:
+        """Whether the copies can be updated without a message ever being formed."""
+        here = isinstance(self.transport, InProcess) and not self.transport.through_bytes
+        return self.watch is not None and here and self.bound.can_absorb(x)
+
+    @property
+    def recordable(self) -> bool:
+        """See `Channel.recordable`."""
+        return self.meter is None and (self.bound.exact or self._absorbs(self.hat))
+
+    def _push_absorbed(self, x: Tensor, damping: float) -> Gap:
+        assert self.watch is not None
+        q = self.bound.absorb(
+            x, self.hat, self.transport.agents, self.key, self.watch.moment, damping, self.watch.first
+        )
+        self.count()
+        mix(self.mixed, q, self.by, damping, accumulate=True)
+        return self.gap if damping == 1 else self._undamped(q, damping)
 
     def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Gap:
         own = (indices, values) if self.own is None else (indices[self.own], values[self.own])
@@ -71,16 +102,19 @@ class CompressedChannel(Channel):
         own = q if self.own is None else q[self.own]
         combine(self.hat, (1, self.hat), (damping, own))
         mix(self.mixed, q, self.by, damping, accumulate=True)
-        if damping == 1:
-            return self.gap
+        return self.gap if damping == 1 else self._undamped(q, damping)
+
+    def _undamped(self, q: Tensor, damping: float) -> Tensor:
+        """The gap as if the copies had moved by all of ``q``."""
+        own = q if self.own is None else q[self.own]
         full = self.gap.form()
         mix(full, q, self.by, 1 - damping, accumulate=True)
         return combine(full, (1, full), (damping - 1, own))
 
     def _push_exact(self, x: Tensor, damping: float) -> Gap:
-        self.refuse(nonfinite_rows(x))
-        everyone = self.transport.exchange(self.bound, x)
-        self.rounds += 1
+        self.inspect(x)
+        everyone = self.transport.exchange(self.bound, x, self.place)
+        self.count()
         if damping == 1:
             self.hat.copy_(x)
             mix(self.mixed, everyone, self.by)
@@ -107,11 +141,16 @@ class ExactChannel(Channel):
         self.bits_per_round = bound.bits if network.n > 1 else 0
         self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
 
+    @property
+    def recordable(self) -> bool:
+        """See `Channel.recordable`."""
+        return True
+
     def mix(self, x: Tensor) -> Tensor:
         """See `Channel.mix`."""
-        self.refuse(nonfinite_rows(x))
-        everyone = self.transport.exchange(self.bound, x)
-        self.rounds += 1
+        self.inspect(x)
+        everyone = self.transport.exchange(self.bound, x, self.place)
+        self.count()
         if self.mixed is None:
             self.mixed = torch.empty_like(x)
         return mix(self.mixed, everyone, self.by)
@@ -128,11 +167,16 @@ class MeanChannel(Channel):
         self.by = RowMix.from_dense(torch.full((len(transport.agents), n), 1 / n, dtype=torch.float64).numpy())
         self.average: Tensor | None = None
 
+    @property
+    def recordable(self) -> bool:
+        """See `Channel.recordable`."""
+        return True
+
     def mean(self, x: Tensor) -> Tensor:
         """See `Channel.mean`."""
-        self.refuse(nonfinite_rows(x))
-        everyone = self.transport.gather(x)
-        self.rounds += 1
+        self.inspect(x)
+        everyone = self.transport.gather(x, self.place)
+        self.count()
         if self.average is None:
             self.average = torch.empty_like(x)
         return mix(self.average, everyone, self.by)

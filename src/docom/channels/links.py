@@ -55,7 +55,17 @@ class Links(Mapping[str, Channel]):
         for variable, channel in self.items():
             prefix = f"{variable}."
             channel.load({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
-            channel.rounds = int(rounds[variable])
+            channel.resume(int(rounds[variable]))
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step's use of all channels can be recorded on a GPU and replayed; a network cannot."""
+        return all(channel.recordable and channel.transport.meanwhile is None for channel in self.values())
+
+    def check(self) -> None:
+        """Raise `NonFiniteVariable` where a GPU has noted numbers that are not finite."""
+        for channel in self.values():
+            channel.check()
 
     def rounds(self) -> dict[str, int]:
         """How often each channel has been used."""
@@ -87,4 +97,5 @@ def open_links(
         else:
             bound = compressor.bind(layout, dtype)
             channels[variable] = CompressedChannel(variable, bound, network, transport, Key(seed, CHANNEL + position))
+        channels[variable].number = position
     return Links(network, channels)

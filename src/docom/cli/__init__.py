@@ -12,13 +12,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError, FloatingPointError) as error:
-        from rich.console import Console
+        from docom.cli.commands import FAILED, tell
 
-        Console(stderr=True).print(f"[bold red]docom:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+        tell(error)
+        sys.exit(FAILED)

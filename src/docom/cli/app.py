@@ -74,6 +74,12 @@ def run(
     eval_samples: Samples = None,
     grad_every: GradEvery = None,
     until: Until = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Record the proof's potential, invariants, observed delta; warn.")
+    ] = False,
+    stop_on_divergence: Annotated[
+        bool, typer.Option("--stop-on-divergence", help="Stop once the run is seen to diverge; implies --diagnose.")
+    ] = False,
     hyper: Hyper = None,
     data: Data = None,
     threads: Threads = None,
@@ -82,6 +88,12 @@ def run(
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
     ] = 60,
+    backend: Annotated[
+        str | None, _option("--backend", "Of a run in several processes: gloo, nccl or mpi; by the device if left out.")
+    ] = None,
+    peer_timeout: Annotated[
+        float, typer.Option("--peer-timeout", help="Seconds another process may stay silent.")
+    ] = 300,
 ) -> None:
     """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor."""
     from docom.cli import commands
@@ -90,11 +102,11 @@ def run(
         "topology": topology, "weights": weights, "agents": agents, "steps": steps, "batch_size": batch_size,
         "seed": seed, "device": device, "dtype": dtype, "exact": exact or None, "eval_every": eval_every,
         "eval_samples": eval_samples, "grad_every": grad_every, "until": until, "threads": threads,
+        "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
-    commands.run(
-        what, algorithm, compressor, given, rates, hyper or [], data, out, resume, checkpoint_seconds, _command()
-    )
+    launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout)
+    commands.run(what, algorithm, compressor, given, rates, hyper or [], data, launch)
 
 
 @app.command()
@@ -176,16 +188,50 @@ def theory(
     delta: Annotated[
         float | None, _option("--delta", "Contraction of the compressor, instead of --compressor.")
     ] = None,
-    smoothness: Annotated[float, typer.Option("--L", help="Smoothness of the f_i.")] = 1.0,
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise of a gradient.")] = 1.0,
+    dimension: Annotated[int | None, _option("--dimension", "Number of parameters d.", 1)] = None,
+    smoothness: Annotated[float | None, _option("--L", "Smoothness of the f_i; 1 if left out.")] = None,
+    sigma: Annotated[float | None, _option("--sigma", "Noise of a gradient; 1 if left out.")] = None,
+    mu: Annotated[float | None, _option("--mu", "PL constant, for the bounds under that condition.")] = None,
+    initial_gap: Annotated[float | None, _option("--Delta0", "f(x0) - f*; 1 if left out.")] = None,
+    initial_gradient: Annotated[
+        float | None, _option("--Gbar0", "Mean squared norm of the first local gradients; 1 if left out.")
+    ] = None,
+    lr: Annotated[float | None, _option("--lr", "Step size to judge; the schedule's if left out.")] = None,
+    gamma: Annotated[float | None, _option("--gamma", "Consensus step to judge; the largest admissible one.")] = None,
+    beta: Annotated[float | None, _option("--beta", "Weight of the fresh gradient to judge; the schedule's.")] = None,
+    schedule: Annotated[str, typer.Option("--schedule", help="A, B, C, PL, PL-balanced or feasible.")] = "A",
     horizon: Annotated[float, typer.Option("--T", help="Number of steps.", min=1, max=1e18)] = 1e6,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Accuracy in tables of samples and bits.")] = 0.01,
     printed: Annotated[bool, typer.Option("--printed", help="The paper's printed formulas, slips included.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure L, sigma, f(x0), Gbar0 and delta on the preset's problem.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    plot: Annotated[Path | None, _option("--plot", "Draw the bound's terms against T, and bits to epsilon.")] = None,
+    data: Data = None,
 ) -> None:
-    """The paper's constants, step conditions, bounds and rates for a network and a compressor."""
+    """The paper's constants, step conditions, bounds, rates and tables for a network, a compressor and a problem."""
     from docom.cli import calculator
 
-    calculator.theory(preset, topology, agents, compressor, delta, smoothness, sigma, int(horizon), printed, json)
+    question = calculator.Question(
+        preset, topology, agents, compressor, delta, dimension, smoothness, sigma, mu, initial_gap, initial_gradient,
+        lr, gamma, beta, schedule, int(horizon), epsilon, printed, measure,
+    )  # fmt: skip
+    calculator.theory(question, json, plot, data)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(help="potential, linear, slopes, heterogeneity, network, speed-up, or all.")],
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds instead of minutes.")] = False,
+    threads: Threads = None,
+    out: Out = None,
+) -> None:
+    """Put a claim of the theory to the test: a table, a figure and the numbers behind it, with confidence intervals."""
+    from docom.cli import studies
+
+    studies.study(name, device, quick, threads, out or Path("studies"))
 
 
 @data_app.command("get")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +14,25 @@ from docom import presets
 from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
 from docom.presets import Preset, Setting
 
+if TYPE_CHECKING:
+    from docom.distribute import Team
+
 console = Console()
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
+FAILED = 2
+MENDABLE = (ValueError, TypeError, OSError, FloatingPointError)  # errors that are one line, not a traceback
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a run is started and where its files go; nothing of this changes its numbers."""
+
+    out: Path | None
+    resume: bool
+    checkpoint_seconds: float
+    command: str
+    backend: str | None = None
+    peer_timeout: float = 300.0
 
 
 def run(
@@ -25,22 +43,43 @@ def run(
     rates: dict[str, str | None],
     extra: list[str],
     data: Path | None,
-    out: Path | None,
-    resume: bool,
-    checkpoint_seconds: float,
-    command: str,
+    launch: Launch,
 ) -> None:
     """See `docom.cli.app.run`."""
-    from docom.runner import execute
-    from docom.terminal import StepBar
+    from docom.distribute import join
 
     settings = {key: value for key, value in given.items() if value is not None}
     hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
     config = configure(what, algorithm, compressor, settings, hyper)
-    folder = out or Path("runs") / slug(config)
+    team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
+    try:
+        folder = launch.out or Path("runs") / slug(config)
+        again = launch.resume or team.restarts > 0
+        if again and "threads" not in settings:
+            config = _with_its_threads(config, folder)
+        status = _carry_out(config, folder, data_folder(data), again, launch, team)
+        team.leave()
+    except MENDABLE as error:
+        if team.world == 1:
+            raise
+        tell(error)
+        team.abandon(FAILED)
+        raise
+    if status == "interrupted":
+        raise SystemExit(INTERRUPTED)
+
+
+def _carry_out(config: RunConfig, folder: Path, home: Path, again: bool, launch: Launch, team: Team) -> str:
+    """Run it, with a bar before and a table after; how it ended."""
+    from docom.runner import execute
+    from docom.terminal import StepBar
+
     label = config.label or config.algorithm
+    seconds, command = launch.checkpoint_seconds, launch.command
+    if not team.leads:
+        return execute(config, folder, home, again, None, command, seconds, team).status
     with StepBar(config.steps, label) as bar:
-        outcome = execute(config, folder, data_folder(data), resume, bar, command, checkpoint_seconds)
+        outcome = execute(config, folder, home, again, bar, command, seconds, team)
     final = outcome.records[-1]
     table = Table(
         title=f"{label}: {outcome.status} after {final['step']:,} steps",
@@ -51,9 +90,18 @@ def run(
         table.add_row(key, show(key, value))
     console.print(table)
     say(f"results in {folder}")
+    if outcome.advice is not None:
+        say(outcome.advice)
     if outcome.status == "interrupted":
         say(f"saved; go on with: {_resume_command(command, folder)}")
-        raise SystemExit(INTERRUPTED)
+    return outcome.status
+
+
+def tell(error: Exception) -> None:
+    """An error a user can mend, as one line."""
+    from rich.markup import escape
+
+    Console(stderr=True).print(f"[bold red]docom:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
@@ -87,6 +135,12 @@ def _with_threads(config: RunConfig) -> RunConfig:
     import torch
 
     return config if config.threads is not None else replace(config, threads=torch.get_num_threads())
+
+
+def _with_its_threads(config: RunConfig, folder: Path) -> RunConfig:
+    """A run that goes on keeps its number of threads, wherever it goes on."""
+    path = folder / "config.yaml"
+    return replace(config, threads=read(path).threads) if path.is_file() else config
 
 
 def from_setting(preset: Preset, setting: Setting) -> dict[str, Any]:
@@ -160,7 +214,7 @@ def show(key: str, value: float) -> str:
         return f"{int(value):,}"
     if key == "bits":
         return f"{value / 1e6:,.2f} Mbit"
-    if key == "wire_bytes":
+    if key.endswith("_bytes"):
         return f"{value / 1e6:,.2f} MB"
     if key.endswith("accuracy_worst"):
         return f"{100 * value:.2f}%"

@@ -108,6 +108,9 @@ class TrialBar:
     def record(self, record: Record) -> None:
         """See `docom.loop.Progress`."""
 
+    def note(self, text: str) -> None:
+        """See `docom.loop.Progress`."""
+
     def ended(self, trial: Trial) -> None:
         """See `docom.tune.Watcher`."""
         self.search.write(self.folder, self.command)

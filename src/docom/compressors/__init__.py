@@ -1,7 +1,7 @@
 """Compressors Q: what they keep, how much they contract, and how many bytes that takes.
 
 >>> parse("topk:0.05")
-TopK(fraction=0.05, k=None, values='full', scope='global')
+TopK(fraction=0.05, k=None, values='full', scope='global', whole=0)
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from docom.layout import Layout
-from docom.rng import Key
+from docom.numerics import RowMix
+from docom.rng import Key, Moment, Tick
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,7 +28,7 @@ class Stamp:
 
     key: Key
     agents: Tensor
-    step: int
+    step: Moment
 
     def part(self, number: int) -> Stamp:
         """The stamp of one tensor of a message cut into tensors: a stream of its own."""
@@ -79,6 +80,26 @@ class Bound(ABC):
         """The message as indices and values where it is one, so that a sum touches k numbers and not d."""
         return None
 
+    def add(self, message: Any, hat: Tensor, mixed: Tensor, by: RowMix, own: Tensor | None) -> bool:
+        """Add the rows a message stands for to the copies, ``hat += q`` and ``mixed += W q``, without forming them.
+
+        own: which of the message's rows belong to those of ``hat``; None for all. False where that cannot be done.
+        """
+        return False
+
+    def can_absorb(self, rows: Tensor) -> bool:
+        """Whether `absorb` works on such rows."""
+        return False
+
+    def absorb(
+        self, x: Tensor, hat: Tensor, agents: Tensor, key: Key, moment: Tick, damping: float, flags: Tensor
+    ) -> Tensor:
+        """``q = Q(x - hat)`` as rows, with ``hat += damping q`` on the way, for whoever needs no message.
+
+        Rows with a NaN or an infinity are noted in ``flags``; nothing waits for the device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} makes messages; ask can_absorb first")
+
     def memory(self, agents: Tensor) -> list[Tensor]:
         """What the sender keeps from one message to the next (a warm start), one row an agent."""
         return []
@@ -123,10 +144,16 @@ def check_kept(name: str, fraction: float | None, k: int | None) -> None:
         raise ValueError(f"{name} needs k >= 1, got k={k}")
 
 
-def check_scope(scope: str) -> None:
-    """A compressor works on the whole vector or on each tensor of the model by itself."""
+def check_scope(scope: str, whole: int) -> None:
+    """A compressor works on the whole vector, or on each tensor by itself, and may send small tensors as they are."""
     if scope not in ("global", "tensor"):
         raise ValueError(f'scope is "global" (the whole vector) or "tensor" (each tensor by itself), got {scope!r}')
+    if isinstance(whole, bool) or not isinstance(whole, int) or whole < 0:
+        raise ValueError(f"whole is a number of entries >= 0, got {whole!r}")
+    if whole and scope != "tensor":
+        raise ValueError(
+            f'whole={whole} sends tensors of up to {whole} entries as they are, which needs scope="tensor"'
+        )
 
 
 def float_bits(dtype: torch.dtype) -> int:

@@ -34,14 +34,9 @@ def bytes_to_values(buffer: Buffer, count: int, dtype: torch.dtype) -> Tensor:
 
 def signed_to_bytes(row: Tensor, bits: int) -> bytes:
     """Signed levels as ``bits + 1`` bits each: the magnitude, and the sign in the lowest bit."""
-    levels = row.cpu().numpy().astype(np.int32)
-    return wire.pack((np.abs(levels) << 1 | (levels < 0)).astype(np.uint32), bits + 1)
+    return wire.pack_signed(row.cpu().numpy(), bits + 1)
 
 
 def bytes_to_signed(buffer: Buffer, count: int, bits: int) -> Tensor:
     """The inverse of `signed_to_bytes`; minus zero does not exist and is refused."""
-    codes = wire.unpack(buffer, count, bits + 1).astype(np.int32)
-    if np.any(codes == 1):
-        raise wire.WireError("a quantised entry says minus zero, which no encoder writes")
-    magnitude = codes >> 1
-    return torch.from_numpy(np.where(codes & 1, -magnitude, magnitude).astype(np.int16))
+    return torch.from_numpy(wire.unpack_signed(buffer, count, bits + 1))

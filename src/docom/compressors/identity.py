@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, float_bits
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, float_bits
 from docom.compressors.codecs import bytes_to_values, check_length, values_to_bytes
 from docom.layout import Layout
 from docom.numerics import nonfinite_rows
@@ -48,6 +48,10 @@ class BoundIdentity(Bound):
     def decompress(self, message: Tensor, stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""
         return message
+
+    def sparse(self, message: Tensor, stamp: Stamp) -> Sparse:
+        """See `Bound.sparse`: every entry, so that a tensor sent whole may stand among sparse ones."""
+        return Sparse(torch.arange(self.dimension, device=message.device).repeat(len(message), 1), message)
 
     def encode(self, message: Tensor) -> list[bytes]:
         """See `Bound.encode`."""

@@ -21,7 +21,8 @@ from docom.compressors.codecs import (
 )
 from docom.compressors.scopes import per_tensor
 from docom.layout import Layout
-from docom.numerics import dequantise, quantise, sum_absolute
+from docom.numerics import RowMix, absorb_quantised, add_quantised, dequantise, has_fused_absorb, quantise, sum_absolute
+from docom.rng import Key, Tick
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Quantizer(Compressor):
     ``tau = 1 + min(d / s^2, sqrt(d) / s)``. Contraction 1/tau.
 
     bits: b, from 1 to 15. unbiased: leave out tau; then E Q(x) = x with variance tau - 1.
-    scope: "global", or "tensor" for one norm a tensor.
+    scope: "global", or "tensor" for one norm a tensor. whole: tensors of up to so many entries are then sent as they are.
 
     Differs from the paper: ``s = 2^b - 1``, not 2^b, so that the s + 1 levels fit in b bits (its authors' code does the
     same).
@@ -41,17 +42,18 @@ class Quantizer(Compressor):
     bits: int = 4
     unbiased: bool = False
     scope: str = "global"
+    whole: int = 0
     name: ClassVar[str] = "quantize"
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 15 or self.bits != int(self.bits):
             raise ValueError(f"the quantiser takes 1 to 15 bits, got {self.bits}")
-        check_scope(self.scope)
+        check_scope(self.scope, self.whole)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""
         if self.scope == "tensor":
-            return per_tensor(Quantizer(self.bits, self.unbiased), layout, dtype)
+            return per_tensor(Quantizer(self.bits, self.unbiased), layout, dtype, self.whole)
         return BoundQuantizer(layout.dimension, self.bits, self.unbiased, dtype)
 
 
@@ -75,6 +77,16 @@ class BoundQuantizer(Bound):
         self.bits = (bits + 1) * dimension + 32
         self.num_bytes = float_bits(dtype) // 8 + wire.packed_size(dimension, bits + 1)
 
+    def can_absorb(self, rows: Tensor) -> bool:
+        """See `Bound.can_absorb`."""
+        return has_fused_absorb(rows)
+
+    def absorb(
+        self, x: Tensor, hat: Tensor, agents: Tensor, key: Key, moment: Tick, damping: float, flags: Tensor
+    ) -> Tensor:
+        """See `Bound.absorb`."""
+        return absorb_quantised(x, hat, self.s, self.tau, key, agents, moment, damping, flags)
+
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Levels:
         """See `Bound.compress`."""
         norms, levels = quantise(x, hat, self.s, stamp.key, stamp.agents, stamp.step)
@@ -90,6 +102,11 @@ class BoundQuantizer(Bound):
     def rows(self, message: Levels) -> Tensor:
         """The rows of a message: they depend on nothing else."""
         return dequantise(message.norms / (self.s * self.tau), message.levels)
+
+    def add(self, message: Levels, hat: Tensor, mixed: Tensor, by: RowMix, own: Tensor | None) -> bool:
+        """See `Bound.add`."""
+        add_quantised(hat, mixed, message.norms / (self.s * self.tau), message.levels, by, own)
+        return True
 
     def encode(self, message: Levels) -> list[bytes]:
         """See `Bound.encode`."""
@@ -117,15 +134,16 @@ class Sign(Compressor):
     """
 
     scope: str = "global"
+    whole: int = 0
     name: ClassVar[str] = "sign"
 
     def __post_init__(self) -> None:
-        check_scope(self.scope)
+        check_scope(self.scope, self.whole)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""
         if self.scope == "tensor":
-            return per_tensor(Sign(), layout, dtype)
+            return per_tensor(Sign(), layout, dtype, self.whole)
         return BoundSign(layout.dimension, dtype)
 
 

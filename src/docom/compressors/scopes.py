@@ -10,12 +10,20 @@ from torch import Tensor
 
 from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp
 from docom.compressors.codecs import check_length
+from docom.compressors.identity import Identity
 from docom.layout import Layout
 
 
-def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype) -> PerTensor:
-    """``compressor`` bound to every tensor of the layout."""
-    return PerTensor([(span, compressor.bind(Layout((shape,)), dtype)) for shape, span in layout.spans()], dtype)
+def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype, whole: int) -> PerTensor:
+    """``compressor`` bound to every tensor of the layout with more than ``whole`` entries; the others travel as they are.
+
+    Biases and the scales of norms are a small share of a model and a large share of what it does.
+    """
+    parts = []
+    for shape, span in layout.spans():
+        small = span.stop - span.start <= whole
+        parts.append((span, (Identity() if small else compressor).bind(Layout((shape,)), dtype)))
+    return PerTensor(parts, dtype)
 
 
 class PerTensor(Bound):

@@ -25,9 +25,9 @@ from docom.compressors.base import (
 )
 from docom.compressors.codecs import check_length
 from docom.compressors.scopes import per_tensor
-from docom.compressors.values import ValueCode, value_code
+from docom.compressors.values import Full, ValueCode, value_code
 from docom.layout import Layout
-from docom.numerics import add_sparse, nonfinite_rows, select_top
+from docom.numerics import absorb_top, add_sparse, has_fused_absorb, nonfinite_rows, select_top
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class TopK(Compressor):
 
     fraction, k: keep ``max(1, floor(fraction d + 1e-9))`` entries, or exactly k.
     values: how a kept value travels: "full" (as computed), "bf16", or an integer b for b-bit random quantisation.
-    scope: "global", or "tensor" to keep that share of every tensor.
+    scope: "global", or "tensor" to keep that share of every tensor. whole: tensors of up to so many entries are then
+        sent as they are.
 
     Contraction k/d (tight for flat vectors), divided by one plus the variance of a value code. Indices travel in an
     Elias-Fano code, within 13% of the information-theoretic bound.
@@ -46,17 +47,18 @@ class TopK(Compressor):
     k: int | None = None
     values: str | int = "full"
     scope: str = "global"
+    whole: int = 0
     name: ClassVar[str] = "topk"
 
     def __post_init__(self) -> None:
         check_kept("top-k", self.fraction, self.k)
-        check_scope(self.scope)
+        check_scope(self.scope, self.whole)
         value_code(self.values, 1, torch.float32)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""
         if self.scope == "tensor":
-            return per_tensor(TopK(self.fraction, self.k, self.values), layout, dtype)
+            return per_tensor(TopK(self.fraction, self.k, self.values), layout, dtype, self.whole)
         count = kept(layout.dimension, self.fraction, self.k)
         return BoundTopK(layout.dimension, count, value_code(self.values, count, dtype), dtype)
 
@@ -70,6 +72,17 @@ class BoundTopK(Bound):
         self.index_bytes = wire.index_size(dimension, k)
         self.num_bytes = self.index_bytes + code.num_bytes
         self.bits = 32 * k + code.bits  # the paper's count: 32 bits an index, 32 a value in full
+        self._scratch: list[Tensor] = []
+
+    def can_absorb(self, rows: Tensor) -> bool:
+        """See `Bound.can_absorb`."""
+        return isinstance(self.code, Full) and has_fused_absorb(rows)
+
+    def absorb(
+        self, x: Tensor, hat: Tensor, agents: Tensor, key: rng.Key, moment: rng.Tick, damping: float, flags: Tensor
+    ) -> Tensor:
+        """See `Bound.absorb`."""
+        return absorb_top(x, hat, self.k, damping, flags, moment, self._scratch)
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Sparse:
         """See `Bound.compress`."""
@@ -116,18 +129,19 @@ class RandK(Compressor):
     k: int | None = None
     unbiased: bool = False
     scope: str = "global"
+    whole: int = 0
     name: ClassVar[str] = "randk"
 
     def __post_init__(self) -> None:
         check_kept("random-k", self.fraction, self.k)
         if self.unbiased not in (True, False):
             raise ValueError(f"unbiased is true or false, got {self.unbiased!r}")
-        check_scope(self.scope)
+        check_scope(self.scope, self.whole)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""
         if self.scope == "tensor":
-            return per_tensor(RandK(self.fraction, self.k, self.unbiased), layout, dtype)
+            return per_tensor(RandK(self.fraction, self.k, self.unbiased), layout, dtype, self.whole)
         return BoundRandK(layout.dimension, kept(layout.dimension, self.fraction, self.k), self.unbiased, dtype)
 
 

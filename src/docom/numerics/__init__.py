@@ -4,32 +4,42 @@ Rows are ``[m, d]`` tensors. Every function here gives each row the same bits wh
 there are and how many threads run: sums have a fixed order, ties a fixed winner, noise a fixed counter. That is what
 lets a simulator with all agents and a process with one of them agree exactly (`tests/test_numerics.py`).
 
-`compiled` holds numba versions for CPU rows, `plain` the torch ones that define the result and run anywhere else.
+`compiled` holds numba versions for CPU rows, `gpu` Triton ones for CUDA rows (same selections and draws, sums to
+rounding), `plain` the torch ones that define the result and run anywhere else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from docom import rng
 from docom.numerics import plain
 from docom.numerics.rowmix import RowMix
-from docom.rng import Key
-from docom.rng.available import numba_is_available
+from docom.rng import Key, Moment, Tick
+from docom.rng.available import numba_is_available, triton_is_available
 
 __all__ = [
     "Difference",
     "Key",
     "RowMix",
+    "Tick",
+    "absorb_quantised",
+    "absorb_top",
+    "add_quantised",
     "add_sparse",
     "combine",
+    "combine_in_turn",
     "dequantise",
+    "has_fused_absorb",
     "mix",
     "mix_sparse",
     "nonfinite_rows",
+    "note_nonfinite",
     "orthonormalise",
     "product",
     "product_transposed",
@@ -40,6 +50,7 @@ __all__ = [
 ]
 
 Coefficient = float | Tensor
+NEVER = 2**62  # no step so far
 
 
 class Difference(NamedTuple):
@@ -56,13 +67,27 @@ class Difference(NamedTuple):
 def combine(out: Tensor, *terms: tuple[Coefficient, Tensor | Difference]) -> Tensor:
     """Write ``sum_k a_k x_k`` into ``out``, which may itself be one of the ``x_k``.
 
-    Nearly every update of every method is one such line; the terms are added from left to right.
+    Nearly every update of every method is one such line; the terms are added from left to right. A coefficient may also be
+    a row ``[1, d]``: one number a coordinate.
 
     >>> x, g = torch.ones(1, 3), torch.ones(1, 3)
     >>> combine(x, (1, x), (-0.5, g))
     tensor([[0.5000, 0.5000, 0.5000]])
     """
     return _kernels(out).combine(out, terms)  # type: ignore[no-any-return]
+
+
+def combine_in_turn(*updates: tuple[Tensor, Sequence[tuple[Coefficient, Tensor | Difference]]]) -> None:
+    """`combine(out, *terms)` for every ``(out, terms)``, one after the other, in one pass over memory.
+
+    Later ones see what earlier ones have written.
+
+    >>> x, old = torch.ones(1, 3), torch.zeros(1, 3)
+    >>> combine_in_turn((old, [(1, x)]), (x, [(2, x)]))
+    >>> old, x
+    (tensor([[1., 1., 1.]]), tensor([[2., 2., 2.]]))
+    """
+    _kernels(updates[0][0]).combine_in_turn(updates)
 
 
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,18 +99,28 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     return _kernels(x).select_top(x, hat, k)  # type: ignore[no-any-return]
 
 
-def quantise(x: Tensor, hat: Tensor | None, levels: int, key: Key, agents: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def quantise(x: Tensor, hat: Tensor | None, levels: int, key: Key, agents: Tensor, step: Moment) -> tuple[Tensor, Tensor]:
     """Random rounding of ``levels |x - hat| / |x - hat|_2`` in every row, unbiased.
 
     Returns the norms ``[m]`` (infinite or NaN where the row is not finite) and signed integers ``[m, d]`` (int16).
     The noise is ``rng.uniform(key, agents, step, d)``.
     """
-    return _kernels(x).quantise(x, hat, levels, key, agents, step)  # type: ignore[no-any-return]
+    return _kernels(x).quantise(x, hat, levels, key, agents, rng.host(step))  # type: ignore[no-any-return]
 
 
 def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
     """``unit_i * quantised_i`` in every row, in the type of ``unit``."""
     return _kernels(unit).dequantise(unit, quantised)  # type: ignore[no-any-return]
+
+
+def add_quantised(
+    hat: Tensor, mixed: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None = None
+) -> None:
+    """``hat_i += q_i`` and ``mixed_i += sum_j w_ij q_j`` for ``q = dequantise(unit, quantised)``, which is never formed.
+
+    own: which row of ``q`` belongs to each row of ``hat``; None where they are the same.
+    """
+    _kernels(hat).add_quantised(hat, mixed, unit, quantised, by, own)
 
 
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float = 1.0) -> None:
@@ -150,7 +185,37 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
 
 def nonfinite_rows(x: Tensor) -> Tensor:
     """Which rows hold a NaN or an infinity."""
-    return ~torch.isfinite(_kernels(x).sum_squares(x * 0))
+    return _kernels(x).nonfinite_rows(x)  # type: ignore[no-any-return]
+
+
+def has_fused_absorb(x: Tensor) -> bool:
+    """Whether `absorb_top` and `absorb_quantised` can work on such rows."""
+    return x.device.type == "cuda" and x.dtype in (torch.float32, torch.float64) and triton_is_available()
+
+
+def absorb_top(
+    x: Tensor, hat: Tensor, k: int, damping: float, flags: Tensor, moment: Tick, scratch: list[Tensor]
+) -> Tensor:
+    """``q``, the top-k of ``x - hat`` as dense rows; ``hat += damping q``. Needs `has_fused_absorb`.
+
+    Rows with a NaN or an infinity are noted in ``flags`` (see `note_nonfinite`). ``scratch``: an empty list at first,
+    to be given again for rows of the same shape.
+    """
+    return _kernels(x).absorb_top(x, hat, k, damping, flags, moment, scratch)  # type: ignore[no-any-return]
+
+
+def absorb_quantised(
+    x: Tensor, hat: Tensor, levels: int, tau: float, key: Key, agents: Tensor, moment: Tick, damping: float, flags: Tensor
+) -> Tensor:
+    """``q``, the `quantise` of ``x - hat`` over ``tau``, as dense rows; ``hat += damping q``. Needs `has_fused_absorb`."""
+    return _kernels(x).absorb_quantised(  # type: ignore[no-any-return]
+        x, hat, levels, tau, key, agents, moment, damping, flags
+    )
+
+
+def note_nonfinite(x: Tensor, flags: Tensor, moment: Tick) -> None:
+    """Lower ``flags[i]`` to the step where row i holds a NaN or an infinity, without waiting for the device."""
+    _kernels(x).note_nonfinite(x, flags, moment)
 
 
 def _kernels(x: Tensor) -> ModuleType:
@@ -158,4 +223,8 @@ def _kernels(x: Tensor) -> ModuleType:
         from docom.numerics import compiled
 
         return compiled
+    if x.device.type == "cuda" and triton_is_available():
+        from docom.numerics import gpu
+
+        return gpu
     return plain

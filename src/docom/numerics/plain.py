@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,10 +17,18 @@ def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
     """See `docom.numerics.combine`."""
     total: Tensor | None = None
     for coefficient, rows in terms:
+        if isinstance(coefficient, Tensor) and coefficient.ndim:
+            coefficient = coefficient.to(out.dtype)  # rounded once, as a plain number is
         term = coefficient * (rows if isinstance(rows, Tensor) else rows.plus - rows.minus)
         total = term if total is None else total.add_(term)
     assert total is not None, "combine needs at least one term"
     return out.copy_(total)
+
+
+def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]]) -> None:
+    """See `docom.numerics.combine_in_turn`."""
+    for out, terms in updates:
+        combine(out, terms)
 
 
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,6 +68,13 @@ def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
     return quantised.to(unit.dtype) * unit.unsqueeze(1)
 
 
+def add_quantised(hat: Tensor, mixed: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None) -> None:
+    """See `docom.numerics.add_quantised`."""
+    q = dequantise(unit, quantised)
+    hat.add_(q if own is None else q[own])
+    mix(mixed, q, by, 1.0, accumulate=True)
+
+
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> None:
     """See `docom.numerics.add_sparse`."""
     wide = indices.to(torch.int64)
@@ -86,6 +102,11 @@ def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: 
         out[has] = part
 
 
+def nonfinite_rows(x: Tensor) -> Tensor:
+    """See `docom.numerics.nonfinite_rows`."""
+    return ~torch.isfinite(x).all(dim=1)
+
+
 def sum_squares(x: Tensor) -> Tensor:
     """See `docom.numerics.sum_squares`."""
     return _fold(x.to(torch.float64) ** 2)
@@ -107,19 +128,31 @@ def _fold(folded: Tensor) -> Tensor:
 
 
 def _norms(x: Tensor) -> Tensor:
-    norms = sum_squares(x).sqrt()
+    norms = _root(sum_squares(x))
     odd = (norms == 0) | torch.isinf(norms)  # squares may have left the range of float64 where the values have not
     if bool(odd.any()):
         largest = x.abs().amax(dim=1).to(torch.float64)
         safe = odd & (largest > 0) & torch.isfinite(largest)
         scale = torch.where(safe, largest, torch.ones_like(largest))
-        norms = torch.where(safe, scale * sum_squares(x.to(torch.float64) / scale.unsqueeze(1)).sqrt(), norms)
+        norms = torch.where(safe, scale * _root(sum_squares(x.to(torch.float64) / scale.unsqueeze(1))), norms)
     return norms.to(x.dtype)
 
 
+def _root(squares: Tensor) -> Tensor:
+    """The nearest number to the square root, as GPUs and numpy give it; torch's own on a CPU may be its neighbour."""
+    return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
+
+
 def _slots_like(by: RowMix, out: Tensor) -> tuple[Tensor, Tensor]:
-    sources, weights = by.slots
-    return sources.to(out.device), weights.to(out.device, out.dtype)
+    sources, weights = by.slots_on(out.device)
+    return sources, weights.to(out.dtype)
+
+
+def note_nonfinite(x: Tensor, flags: Tensor, moment: rng.Tick) -> None:
+    """See `docom.numerics.note_nonfinite`."""
+    now = moment.counter + moment.offset
+    bad = ~torch.isfinite(x).all(dim=1)
+    flags.copy_(torch.where(bad, torch.minimum(flags, now), flags))
 
 
 def product(matrix: Tensor, factor: Tensor) -> Tensor:

@@ -42,3 +42,14 @@ class RowMix:
             sources[row, :length] = self.sources[start : start + length]
             weights[row, :length] = self.weights[start : start + length]
         return torch.from_numpy(sources), torch.from_numpy(weights)
+
+    @cached_property
+    def _copies(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
+
+    def slots_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """`slots` on a device, copied there once."""
+        if device not in self._copies:
+            sources, weights = self.slots
+            self._copies[device] = sources.to(device), weights.to(device)
+        return self._copies[device]

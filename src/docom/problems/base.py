@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ class Problem(ABC):
 
     layout: Layout
     counts: Tensor
+    recordable: ClassVar[bool] = False  # gradients on a batch are a fixed chain of kernels that waits for nothing
 
     @property
     def agents(self) -> int:
@@ -68,8 +69,13 @@ class Problem(ABC):
         """
 
     @abstractmethod
-    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
-        """Every row on the data of all agents (or of some), and on the test set."""
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
+        """Every row on the data of all agents (or of some), and on the test set.
+
+        test: whether on the test set; by default where no agents are named.
+        """
 
     def model(self, row: Tensor) -> Any:
         """A row in the form its user works with; the row itself unless there is a module."""
@@ -78,6 +84,10 @@ class Problem(ABC):
     def sampled(self, count: int, seed: int) -> Self:
         """The same problem on a fixed subset of about ``count`` training and as many test samples, for quick looks."""
         raise ValueError(f"{type(self).__name__} cannot be evaluated on a subset; leave eval_samples out")
+
+    def only(self, agents: Sequence[int]) -> Self:
+        """The same problem without the training data of other agents, which are never asked for; it may keep them."""
+        return self
 
     def data_bytes(self) -> int:
         """Memory the data take."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ CHUNK = 4096  # samples scored at a time in an evaluation
 
 class LinearProblem(Problem):
     """Features of all agents one after the other, a target each, and how many belong to whom."""
+
+    recordable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -72,9 +74,9 @@ class LinearProblem(Problem):
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
         """See `Problem.gradients`."""
-        counts = self.counts[agents]
         if samples is not None:
             return self._batch(points, self.offsets[agents].unsqueeze(1) + samples)
+        counts = self.counts[agents]
         if bool((counts == counts[0]).all()):
             everything = torch.arange(int(counts[0]), device=agents.device)
             return self._batch(points, self.offsets[agents].unsqueeze(1) + everything)
@@ -86,18 +88,23 @@ class LinearProblem(Problem):
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
     def _batch(self, points: Sequence[Tensor], positions: Tensor) -> list[Tensor]:
-        features, targets = self.features[positions], self.targets[positions]
+        rows, batch = positions.shape
+        features = self.features.index_select(0, positions.reshape(-1)).view(rows, batch, -1)
+        thetas = [point.reshape(rows, self.scores, -1) for point in points]
+        # Scores are few: those of all points go through the loss together.
+        scores = torch.stack([_scores(features, theta) for theta in thetas])
+        _, slopes = self.loss_and_slope(scores, self.targets[positions].expand(len(points), rows, batch))
         found = []
-        for point in points:
-            theta = point.reshape(len(point), self.scores, -1)
-            _, slope = self.loss_and_slope(features @ theta.transpose(1, 2), targets)
-            gradient = (slope / positions.shape[1]).transpose(1, 2) @ features
+        for point, theta, slope in zip(points, thetas, (slopes / batch).transpose(2, 3), strict=True):
+            gradient = slope @ features
             if self.weight_decay:
                 gradient = gradient.add_(theta, alpha=self.weight_decay)
             found.append(gradient.reshape(point.shape))
         return found
 
-    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
         """See `Problem.evaluate`: all rows at once, some thousand samples at a time."""
         chosen = list(range(self.agents)) if agents is None else list(agents)
         share = len(chosen) / self.agents
@@ -122,7 +129,7 @@ class LinearProblem(Problem):
         result = Evaluation(loss, slopes.reshape(rows.shape) if gradient else None)
         if labelled:
             result.correct, result.count = correct, count
-        if self.test is not None and agents is None:
+        if self.test is not None and (agents is None if test is None else test):
             x, y = self.test
             hits = self.hits((x @ theta.T).reshape(-1, m, k), y.unsqueeze(1))
             assert hits is not None
@@ -158,9 +165,28 @@ class LinearProblem(Problem):
             other.test = (self.test[0][rows], self.test[1][rows])
         return other
 
+    def only(self, agents: Sequence[int]) -> Self:
+        """See `Problem.only`."""
+        other = copy(self)
+        held = torch.zeros_like(self.counts)
+        held[list(agents)] = self.counts[list(agents)]
+        spans = [torch.arange(int(self.offsets[i]), int(self.offsets[i] + self.counts[i])) for i in agents]
+        positions = torch.cat(spans).to(self.features.device)
+        other.features, other.targets = self.features[positions], self.targets[positions]
+        other.offsets = torch.cumsum(held, 0) - held
+        return other
+
     def data_bytes(self) -> int:
         """See `Problem.data_bytes`."""
         return self.features.numel() * self.features.element_size()
+
+
+def _scores(features: Tensor, theta: Tensor) -> Tensor:
+    """``features @ theta^T``; on a GPU a few long products are quicker added up than given to a library for large ones."""
+    few = features.shape[1] * theta.shape[1] <= 64
+    if features.device.type == "cpu" or not few:
+        return features @ theta.transpose(1, 2)
+    return (features.unsqueeze(2) * theta.unsqueeze(1)).sum(dim=3)
 
 
 class LeastSquares(LinearProblem):

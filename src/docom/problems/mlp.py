@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from docom.problems.networks import NetworkProblem, Pieces
+from docom.problems.networks import NetworkProblem, Pieces, Product
 from docom.problems.shards import Data
 
 
@@ -60,10 +60,10 @@ class MLP(NetworkProblem):
 
     def backward(self, weights: Sequence[Tensor], inputs: Tensor, kept: Tensor, slopes: Tensor) -> Pieces:
         """See `NetworkProblem.backward`."""
-        yield 2, torch.bmm(slopes, kept.transpose(1, 2))
+        yield 2, Product(slopes, kept.transpose(1, 2))
         yield 3, slopes.sum(dim=2)
         inner = torch.ops.aten.sigmoid_backward(torch.bmm(weights[2].transpose(1, 2), slopes), kept)
-        yield 0, _product(inner, inputs)
+        yield 0, Product(inner, inputs) if len(inputs) == len(inner) else _product(inner, inputs)
         yield 1, inner.sum(dim=2)
 
 

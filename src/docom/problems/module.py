@@ -77,6 +77,12 @@ class ModuleProblem(Problem):
         other.counts = self.counts.to(device)
         return other
 
+    def only(self, agents: Sequence[int]) -> Self:
+        """See `Problem.only`."""
+        other = copy(self)
+        other.data = [pair if i in agents else (pair[0][:0], pair[1][:0]) for i, pair in enumerate(self.data)]
+        return other
+
     def gradients(
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
@@ -92,9 +98,12 @@ class ModuleProblem(Problem):
         with torch.random.fork_rng():
             for point in points:
                 torch.manual_seed(noise)  # one set of dropout masks for all points of a step
-                gradients = vmap(grad(self._loss), randomness="different")(self._unflatten(point), inputs, targets)
-                rows = torch.cat([gradients[name].reshape(len(point), -1) for name in self.names], dim=1)
-                found.append(rows.add_(point, alpha=self.weight_decay) if self.weight_decay else rows)
+                parameters = self._unflatten(point)
+                gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
+                rows = torch.empty_like(point)
+                for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
+                    torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
+                found.append(rows)
         return found
 
     def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
@@ -118,14 +127,15 @@ class ModuleProblem(Problem):
         outputs = functional_call(self.module, parameters, (inputs,))
         return self.loss(outputs, targets), outputs
 
-    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
         """See `Problem.evaluate`: all rows at once, some thousand samples at a time, without dropout."""
         training = self.module.training
         self.module.eval()
         try:
-            return self._evaluate(
-                rows, gradient, list(range(self.agents)) if agents is None else list(agents), agents is None
-            )
+            chosen = list(range(self.agents)) if agents is None else list(agents)
+            return self._evaluate(rows, gradient, chosen, agents is None if test is None else test)
         finally:
             self.module.train(training)
 

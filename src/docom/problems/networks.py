@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from math import prod
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,20 @@ from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem
 from docom.problems.shards import Data, Shards
 
-Pieces = Iterator[tuple[int, Tensor]]  # gradients by single tensors of the layout, with the tensor's number
+
+
+class Product(NamedTuple):
+    """``left @ right`` row by row, not yet formed."""
+
+    left: Tensor
+    right: Tensor
+
+    def form(self) -> Tensor:
+        """The product."""
+        return torch.bmm(self.left, self.right)
+
+
+Pieces = Iterator[tuple[int, Tensor | Product]]  # gradients by single tensors of the layout, with the tensor's number
 Block = tuple[slice, slice, Tensor, Tensor, Callable[[Tensor], Pieces]]
 
 ROWS_ON_CPU = 12  # worked on at a time: few enough for a cache, enough to keep some cores busy
@@ -43,6 +56,7 @@ class NetworkProblem(Problem):
             may stay bytes in memory.
     """
 
+    recordable: ClassVar[bool] = True
     pairs_on_cpu: int  # (row, sample) pairs at a time, so that what lies between the layers stays in the cache
 
     def __init__(
@@ -110,6 +124,10 @@ class NetworkProblem(Problem):
         test = None if self.test is None else self.test.sampled(count, seed)
         return self._with(self.train.sampled(count, seed), test)
 
+    def only(self, agents: Sequence[int]) -> Self:
+        """See `Problem.only`."""
+        return self._with(self.train.only(agents), self.test)
+
     def gradients(
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
@@ -117,6 +135,8 @@ class NetworkProblem(Problem):
         if samples is None:
             return self._full_gradients(points, agents)
         positions = self.offsets[agents].unsqueeze(1) + samples
+        if points[0].device.type != "cpu" and positions.numel() <= PAIRS_OFF_CPU:
+            return [self._at_once(point, positions) for point in points]
         rows, batch = positions.shape
         found = [torch.empty_like(point) for point in points]
         most, pairs = self._limits(points[0])
@@ -127,12 +147,27 @@ class NetworkProblem(Problem):
                     weights, places = self._cut(point[some]), self._cut(gradient[some])
                     scores, kept = self.forward(weights, inputs)
                     slopes = _slopes(scores, targets).mul_(1 / batch)
-                    for number, piece in self.backward(weights, inputs, kept, slopes):
+                    for number, piece in _formed(self.backward(weights, inputs, kept, slopes)):
                         if part.start == 0:
                             torch.add(piece, weights[number], alpha=self.weight_decay, out=places[number])
                         else:
                             places[number].add_(piece)
         return found
+
+    def _at_once(self, point: Tensor, positions: Tensor) -> Tensor:
+        """The gradient on a batch in as few kernels as can be."""
+        inputs, targets = self._take(self.train, positions, point.dtype)
+        weights = self._cut(point)
+        scores, kept = self.forward(weights, inputs)
+        slopes = _slopes(scores, targets).mul_(1 / positions.shape[1])
+        gradient = self.weight_decay * point
+        places = self._cut(gradient)
+        for number, piece in self.backward(weights, inputs, kept, slopes):
+            if isinstance(piece, Product):
+                places[number].baddbmm_(piece.left, piece.right)
+            else:
+                places[number].add_(piece)
+        return gradient
 
     def _full_gradients(self, points: Sequence[Tensor], agents: Tensor) -> list[Tensor]:
         counts = self.counts[agents].tolist()
@@ -143,7 +178,9 @@ class NetworkProblem(Problem):
         parts = [self._full_gradients([point[row] for point in points], agents[row]) for row in alone]
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
-    def evaluate(self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None) -> Evaluation:
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
         """See `Problem.evaluate`: some rows on some samples at a time."""
         chosen = list(range(self.agents)) if agents is None else list(agents)
         counts = self.counts[chosen]
@@ -158,10 +195,10 @@ class NetworkProblem(Problem):
             correct[some] += (scores.argmax(dim=1) == targets).sum(dim=1)
             if total is not None:
                 places = self._cut(total[some])
-                for number, piece in back(_slopes(scores, targets).mul_(shares[part])):
+                for number, piece in _formed(back(_slopes(scores, targets).mul_(shares[part]))):
                     places[number].add_(piece)
         result = Evaluation(loss.to(rows.dtype), total, correct, len(shares))
-        if self.test is not None and agents is None:
+        if self.test is not None and (agents is None if test is None else test):
             result.test_correct, result.test_count = torch.zeros_like(correct), len(self.test.targets)
             for some, _, scores, targets, _ in self._sweep(rows, self.test, [0]):
                 result.test_correct[some] += (scores.argmax(dim=1) == targets).sum(dim=1)
@@ -222,9 +259,17 @@ class NetworkProblem(Problem):
 
 def _slopes(scores: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy's derivative by the scores: the softmax, less one at the target."""
+    if scores.device.type != "cpu":  # GPUs are quick along what lies together in memory, and slow across it
+        slopes = scores.transpose(1, 2).contiguous().softmax(dim=2)
+        return slopes.scatter_add_(2, targets.unsqueeze(2), slopes.new_full((), -1.0).expand(*targets.shape, 1)).transpose(1, 2)
     slopes = scores.softmax(dim=1)
     targets = targets.unsqueeze(1)
     return slopes.scatter_add_(1, targets, slopes.new_full((), -1.0).expand(targets.shape))
+
+
+def _formed(pieces: Pieces) -> Iterator[tuple[int, Tensor]]:
+    for number, piece in pieces:
+        yield number, piece.form() if isinstance(piece, Product) else piece
 
 
 def _slices(total: int, size: int) -> list[slice]:

@@ -28,6 +28,7 @@ class Shards:
     counts: Tensor
     scale: float = 1.0
     shift: float = 0.0
+    held: tuple[int, ...] | None = None  # the shards whose samples are here; None for all
 
     def __post_init__(self) -> None:
         if not (isfinite(self.scale) and isfinite(self.shift)):
@@ -50,8 +51,12 @@ class Shards:
 
     @property
     def offsets(self) -> Tensor:
-        """Where each shard begins."""
-        return torch.cumsum(self.counts, 0) - self.counts
+        """Where each shard begins, of those that are here."""
+        here = self.counts
+        if self.held is not None:
+            here = torch.zeros_like(self.counts)
+            here[list(self.held)] = self.counts[list(self.held)]
+        return torch.cumsum(here, 0) - here
 
     def take(self, positions: Tensor, dtype: torch.dtype) -> Data:
         """Scaled inputs ``[..., p]`` and targets at these positions ``[...]``."""
@@ -78,6 +83,11 @@ class Shards:
         picks = picks.to(self.targets.device)
         counts = torch.tensor([len(rows) for rows in kept], device=self.counts.device)
         return replace(self, inputs=self.inputs[picks], targets=self.targets[picks], counts=counts)
+
+    def only(self, shards: Sequence[int]) -> Self:
+        """The same without the samples of other shards."""
+        picks = self.positions(shards)
+        return replace(self, inputs=self.inputs[picks], targets=self.targets[picks], held=tuple(sorted(shards)))
 
     @property
     def bytes(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from docom.report.configurations import Configuration
-from docom.report.measures import AXES, PANELS, Axis, Panel
+from docom.report.measures import AXES, INSIDE, PANELS, Axis, Panel
 from docom.report.scales import Scale, axis_scales, log_by_default
 
 if TYPE_CHECKING:
@@ -34,7 +34,12 @@ LINE_STYLES: dict[str, Any] = {
 
 def panels_with_data(configurations: Sequence[Configuration]) -> list[Panel]:
     """The panels that at least one run has values for."""
-    return [panel for panel in PANELS.values() if any(c.last(panel.key) for c in configurations)]
+    return [panel for panel in (PANELS | INSIDE).values() if any(c.last(panel.key) for c in configurations)]
+
+
+def headline(panels: Sequence[Panel]) -> list[Panel]:
+    """Those of the panels that have a column in the table of final values."""
+    return [panel for panel in panels if panel.key in PANELS]
 
 
 def figure(configurations: Sequence[Configuration], axis: Axis, scale: Scale) -> Figure:

@@ -51,6 +51,25 @@ PANELS: dict[str, Panel] = {
     "test_accuracy_worst": Panel("test_accuracy_worst", "Worst test accuracy", fraction=True),
 }
 
+# Of runs with --diagnose, after the others; they have no column in the table of final values.
+INSIDE: dict[str, Panel] = {
+    panel.key: panel
+    for panel in (
+        Panel("potential", "Potential V"),
+        Panel("potential_model_disagreement", "V: models disagree", from_zero=True),
+        Panel("potential_mean_estimator", "V: error of the mean estimate", from_zero=True),
+        Panel("potential_estimator", "V: error of the estimates", from_zero=True),
+        Panel("potential_tracker_disagreement", "V: trackers disagree"),
+        Panel("potential_tracker_replica", "V: trackers and their copies"),
+        Panel("potential_model_replica", "V: models and their copies"),
+        Panel("tracker_error", "Mean of the trackers, error", from_zero=True),
+        Panel("drift_model", "S - W H, model", from_zero=True),
+        Panel("drift_tracker", "S - W H, tracker", from_zero=True),
+        Panel("delta_model", "Observed delta, model", fraction=True),
+        Panel("delta_tracker", "Observed delta, tracker", fraction=True),
+    )
+}
+
 # Units from small to large. A number is written in the largest that leaves it at 1 or more.
 UNITS: dict[str, list[tuple[float, str]]] = {
     "bits": [(1.0, "bit"), (1e3, "kbit"), (1e6, "Mbit"), (1e9, "Gbit"), (1e12, "Tbit")],

@@ -17,10 +17,10 @@ from typing import Any
 
 import docom
 from docom.report.configurations import Configuration
-from docom.report.figures import panels_with_data
+from docom.report.figures import headline, panels_with_data
 from docom.report.links import LINK_SECONDS, Link
 from docom.report.looks import SVG_DASHES
-from docom.report.measures import AXES, PANELS, UNITS, meaning
+from docom.report.measures import AXES, INSIDE, PANELS, UNITS, meaning
 from docom.report.networks import MOST_DRAWINGS, SIZE, drawings
 from docom.report.reach import LOSS, default_level
 from docom.report.runs import RunData
@@ -55,10 +55,11 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
         axes=[AXES[key] for key in scales],
         scales=scales,
         panels=panels,
+        headline=headline(panels),
         meaning={key: meaning(key, link) for key in (*scales, *(panel.key for panel in panels))},
         names={
             **{key: AXES[key].button for key in scales},
-            **{key: panel.title for key, panel in PANELS.items()},
+            **{key: panel.title for key, panel in (PANELS | INSIDE).items()},
         },
         configurations=configurations,
         dashes=SVG_DASHES,

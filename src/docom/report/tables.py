@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from docom.report.configurations import Configuration
-from docom.report.figures import panels_with_data
+from docom.report.figures import headline, panels_with_data
 from docom.report.measures import AXES, percent, three_digits, with_unit
 from docom.report.reach import Reached, reach
 from docom.report.runs import RunData
@@ -68,7 +68,7 @@ def reach_remark(result: Reached) -> str:
 def final_table(configurations: Sequence[Configuration], axes: Sequence[str]) -> list[Row]:
     """The last record of each configuration: its measures, then what it had cost."""
     columns: list[list[Cell]] = []
-    for panel in panels_with_data(configurations):
+    for panel in headline(panels_with_data(configurations)):
         write = percent if panel.fraction else three_digits
         lasts = [configuration.last(panel.key) for configuration in configurations]
         best = (max if panel.fraction else min)(_mean(values) for values in lasts if values)
@@ -130,6 +130,7 @@ def notes(runs: Sequence[RunData], configurations: Sequence[Configuration], pric
         found += [
             f"{configuration.label}: seed {run.summary.get('seed', '?')} is {run.text('status')}" for run in stopped
         ]
+        found += [f"{configuration.label}: {text}" for run in configuration.runs for text in diagnosis(run)]
         if configuration.all_reduce and configuration.last("consensus_gap"):
             found.append(f"{configuration.label}: all agents hold one model; the gap, round-off, is not drawn")
         if priced and not configuration.last("link_seconds"):
@@ -139,6 +140,25 @@ def notes(runs: Sequence[RunData], configurations: Sequence[Configuration], pric
         sizes = ", ".join(f"{size:,}" for size in sorted(subsets))
         found.append(f"Some evaluations used a fixed subset of the data ({sizes} samples).")
     return found
+
+
+def diagnosis(run: RunData) -> list[str]:
+    """What a run with --diagnose was seen to do, and which of the theorem's step conditions it does not meet."""
+    seen = run.table("diagnosis")
+    texts = [seen["advice"]] if isinstance(seen.get("advice"), str) else []
+    conditions = [
+        c for c in seen.get("conditions", []) if isinstance(c, dict) and isinstance(c.get("ratio"), int | float)
+    ]
+    broken = [f"{c.get('variable')} <= {c.get('name')}" for c in conditions if not c.get("satisfied")]
+    if broken:
+        worst = max(float(c["ratio"]) for c in conditions if not c.get("satisfied"))
+        texts.append(
+            f"{len(broken)} of the theorem's {len(conditions)} step conditions are not met, by factors up to "
+            f"{three_digits(worst)}, as in all practice: {'; '.join(broken)}"
+        )
+    elif conditions:
+        texts.append(f"all {len(conditions)} step conditions of the theorem are met")
+    return texts
 
 
 def _cost_cell(values: Sequence[float], key: str, best: float = float("nan")) -> Cell:

@@ -12,11 +12,13 @@ The generator is Philox4x32-10 (Salmon et al., 2011): key ``(seed mod 2^32, stre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from docom.rng import plain
+from docom.rng.available import numba_is_available, triton_is_available
 
 # Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
 BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, CHANNEL = 1, 2, 3, 4, 5, 6, 256
@@ -39,22 +41,51 @@ class Key:
         return self.seed & 0xFFFFFFFF, self.stream & 0xFFFFFFFF, self.seed >> 32
 
 
-def words(key: Key, agents: Tensor, step: int, count: int) -> Tensor:
+class Tick(NamedTuple):
+    """A step that a device counts by itself: a counter there (0-d, int64), and what to add to it."""
+
+    counter: Tensor
+    offset: int = 0
+
+
+Moment = int | Tick
+
+
+def words(key: Key, agents: Tensor, step: Moment, count: int) -> Tensor:
     """``count`` random 32-bit words for each agent at this step, as int64 ``[len(agents), count]``."""
-    if _compiled(agents):
+    if agents.device.type == "cuda" and triton_is_available():
+        from docom.rng import gpu
+
+        return gpu.words(key.words, agents, tick(step, agents.device), count)
+    number = host(step)
+    if agents.device.type == "cpu" and numba_is_available():
         from docom.rng import compiled
 
-        return compiled.words(key.words, agents, step, count)
-    return plain.words(key.words, agents, step, count)
+        return compiled.words(key.words, agents, number, count)
+    return plain.words(key.words, agents, number, count)
 
 
-def uniform(key: Key, agents: Tensor, step: int, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
+def tick(step: Moment, device: torch.device) -> Tick:
+    """A step as a device's kernels take it."""
+    return step if isinstance(step, Tick) else Tick(torch.zeros((), dtype=torch.int64, device=device), step)
+
+
+def host(step: Moment) -> int:
+    """A step as a number, for which the device may have to be waited for."""
+    return int(step.counter) + step.offset if isinstance(step, Tick) else step
+
+
+def uniform(key: Key, agents: Tensor, step: Moment, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Uniform numbers in [0, 1), multiples of 2^-24, ``[len(agents), count]``."""
     return (words(key, agents, step, count) >> 8).to(dtype) * 2.0**-24
 
 
-def batch_indices(key: Key, agents: Tensor, step: int, counts: Tensor, size: int) -> Tensor:
+def batch_indices(key: Key, agents: Tensor, step: Moment, counts: Tensor, size: int) -> Tensor:
     """``size`` sample numbers for each agent, drawn with replacement from its ``counts`` samples."""
+    if agents.device.type == "cuda" and triton_is_available():
+        from docom.rng import gpu
+
+        return gpu.batch_indices(key.words, agents, tick(step, agents.device), counts, size)
     return (words(key, agents, step, size) * counts.unsqueeze(1)) >> 32
 
 
@@ -62,11 +93,3 @@ def integer(key: Key, below: int, step: int = 0) -> int:
     """One integer in ``[0, below)``."""
     draw = words(key, torch.zeros(1, dtype=torch.int64), step, 1)
     return int(draw.item()) * below >> 32
-
-
-def _compiled(agents: Tensor) -> bool:
-    if agents.device.type != "cpu":
-        return False
-    from docom.rng.available import numba_is_available
-
-    return numba_is_available()

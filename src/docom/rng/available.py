@@ -19,6 +19,16 @@ def numba_is_available() -> bool:
     return True
 
 
+@cache
+def triton_is_available() -> bool:
+    """True where Triton imports: it comes with CUDA builds of torch."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def jit(**options: Any) -> Callable[[Function], Function]:
     """``numba.njit`` with the cache on, typed so that strict checking sees the plain function."""
     import numba

@@ -7,13 +7,17 @@ from pathlib import Path
 
 from docom import checkpoint
 from docom.config import RunConfig, dump, parse_yaml
+from docom.distribute import Team, facts
 from docom.loop import Progress, train
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
+from docom.runner.inspection import Inspector
 from docom.runner.origin import provenance
 from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
 from docom.runner.summary import summarise
+
+NEW, AGAIN = "new", "again"
 
 
 @dataclass
@@ -23,6 +27,7 @@ class Outcome:
     status: str
     records: list[Record]
     folder: Path
+    advice: str | None = None  # which step size to lower, where the run was seen to diverge
 
 
 def execute(
@@ -33,6 +38,7 @@ def execute(
     progress: Progress | None = None,
     command: str = "",
     checkpoint_seconds: float = 60.0,
+    team: Team | None = None,
 ) -> Outcome:
     """Run a configuration in a folder, or go on with the run that is there.
 
@@ -44,24 +50,35 @@ def execute(
         progress: told of every step and evaluation.
         command: how the run was started, for the record.
         checkpoint_seconds: time between checkpoints; 0 for one after every step.
+        team: the processes of the run, all of which call this; by default this one alone. The first of them writes the
+            files, and has the records in the end.
 
     Raises:
         FileExistsError: the folder holds a run and ``resume`` was not asked for.
         ValueError: settings that cannot be run, or other ones than those of the run in the folder.
     """
-    files = RunFolder(folder)
-    written = files.config()
-    if written is not None and not resume:
+    files, team = RunFolder(folder), team or Team()
+    with team.one_fate(), on_threads(config.threads):
+        # The first process looks, before any process writes.
+        found = team.words(_looked_at(config, files, resume) if team.leads else "")[0]
+        if found not in (NEW, AGAIN):
+            return Outcome(found, files.records(), folder)
+        return _execute(config, files, home, found == AGAIN, progress, command, checkpoint_seconds, team)
+
+
+def _looked_at(config: RunConfig, files: RunFolder, resume: bool) -> str:
+    """Whether there is a run to start, one to go on with, or one that has ended, and how."""
+    written, folder = files.config(), files.path
+    if written is None:
+        return NEW
+    if not resume:
         raise FileExistsError(f"{folder} holds a run already; add --resume to go on with it, or choose another --out")
-    if written is not None and written != dump(config):
+    if written != dump(config):
         raise ValueError(
             f"{folder} holds a run with other settings ({_differences(written, config)}); "
             "choose another --out, or the same settings"
         )
-    if written is not None and (ended := files.ended()) is not None:
-        return Outcome(ended, files.records(), folder)
-    with on_threads(config.threads):
-        return _execute(config, files, home, written is not None, progress, command, checkpoint_seconds)
+    return files.ended() or AGAIN
 
 
 def _execute(
@@ -72,39 +89,51 @@ def _execute(
     progress: Progress | None,
     command: str,
     checkpoint_seconds: float,
+    team: Team,
 ) -> Outcome:
     reached = stop_condition(config.until)
-    problem = config.build_problem(home)
-    simulation = assemble(config, problem)
-    training = simulation.begin()
+    whole = config.build_problem(home)
+    simulation = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
+    if team.world > 1:
+        gammas = {f"measured {name}": repr(found.gamma) for name, found in simulation.measured.items()}
+        rhythm = {"checkpoint seconds": repr(checkpoint_seconds)}
+        team.agree(facts(config.to_dict(), whole, simulation.network) | gammas | rhythm)
+    training = simulation.begin(team.transport(simulation.network, simulation.device))
     identity = {"config": config.to_dict()}
-    step = checkpoint.restore(training, files.checkpoints, identity) if again else None
-    if step is None:
-        files.create(dump(config), provenance(command))
-    else:
-        training.records = _earlier(files, step, config.eval_every)
+    step = checkpoint.restore(training, files.checkpoints, identity, team.words) if again else None
+    if team.leads:
+        if step is None:
+            files.create(dump(config), provenance(command))
+        else:
+            training.records = _earlier(files, step, config.eval_every)
 
-    saver = Saver(files, identity, checkpoint_seconds)
+    saver = Saver(files, identity, checkpoint_seconds, team)
+    inspector = Inspector(config, simulation, training, team, progress)
     with saver.watching():
         train(
             training,
             config.steps,
-            measurement(config, simulation.problem, training),
+            inspector.added_to(
+                measurement(config, simulation.problem, training, team, whole if team.world > 1 else None)
+            ),
             config.eval_every,
-            reached,
+            # The first process decides: the time it took is not the same for all.
+            lambda record: bool(team.words("yes" if reached(record) else "")[0]),
             config.seed,
-            callback=files.append,
-            progress=progress,
+            callback=inspector.after(files.append if team.leads else None),
+            progress=progress if team.leads else None,
             after_step=saver,
         )
-    status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
-    summary = summarise(config, simulation, training, status, command)
-    if status == "interrupted":
-        files.note(summary)
-    else:
+        status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
         run = simulation.finish(training)
-        files.finish(summary, run.x.mean(dim=0), problem.layout)
-    return Outcome(status, training.records, files.path)
+        mean = None if status == "interrupted" else team.mean(run.x, whole.agents)
+    if team.leads:
+        summary = summarise(config, simulation, training, status, command, team) | inspector.summary()
+        if mean is None:
+            files.note(summary)
+        else:
+            files.finish(summary, mean, whole.layout)
+    return Outcome(status, training.records, files.path, inspector.advice)
 
 
 def _differences(written: str, config: RunConfig) -> str:

@@ -9,33 +9,44 @@ import torch
 from torch import Tensor
 
 from docom.config import DTYPES, RunConfig
+from docom.distribute import Team
 from docom.loop import Measure, Training
-from docom.metrics import measure
 from docom.problems import Problem
 from docom.simulator import Simulation
 
 
-def assemble(config: RunConfig, problem: Problem) -> Simulation:
-    """The simulation that a configuration describes."""
+def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> Simulation:
+    """The run that a configuration describes, as far as this process of a team takes part in it."""
+    team = team or Team()
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"there is no {config.device} here, or torch was built without it; use --device cpu")
     return Simulation(
         problem, config.build_algorithm(), topology=config.topology, weights=config.weights,
         compressor=config.compressor, batch_size=config.batch_size, seed=config.seed, dtype=DTYPES[config.dtype],
-        device=config.device, exact=config.exact,
+        device=team.device(config.device), exact=config.exact, processes=team.world,
     )  # fmt: skip
 
 
-def measurement(config: RunConfig, problem: Problem, training: Training) -> Measure:
-    """Full evaluations, or, where the configuration says so, all but the last one on a fixed seeded subset."""
-    small = problem if config.eval_samples is None else problem.sampled(config.eval_samples, config.seed)
+def measurement(
+    config: RunConfig, problem: Problem, training: Training, team: Team | None = None, whole: Problem | None = None
+) -> Measure:
+    """Full evaluations, or, where the configuration says so, all but the last one on a fixed seeded subset.
+
+    whole: where ``problem`` has only this process's data, the problem with all of them, to draw the subset from.
+    """
+    team = team or Team()
+    small = problem
+    if config.eval_samples is not None:
+        small = (whole or problem).sampled(config.eval_samples, config.seed)
+        if whole is not None:
+            small = small.only(team.agents(problem.agents)).to(DTYPES[config.dtype], team.device(config.device))
 
     def measured(x: Tensor) -> dict[str, float]:
         now = training.step
         gradient = config.grad_every is None or now % config.grad_every == 0 or now >= config.steps
         if small is problem or now >= config.steps:
-            return measure(problem, x, gradient)
-        return measure(small, x, gradient) | {"eval_samples": int(small.counts.sum())}
+            return team.measure(problem, x, gradient)
+        return team.measure(small, x, gradient) | {"eval_samples": int(small.counts.sum())}
 
     return measured
 

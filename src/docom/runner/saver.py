@@ -10,27 +10,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from docom import checkpoint
+from docom.distribute import Team
 from docom.loop import Training
 from docom.runfolder import RunFolder
+
+STOP = "stop"
 
 
 @dataclass
 class Saver:
-    """Saves a checkpoint every so many seconds, and once more when the run is interrupted."""
+    """Saves a checkpoint every so many seconds, and once more when the run is interrupted.
+
+    Several processes meet for it after the same step; the wish of one of them is enough.
+    """
 
     files: RunFolder
     identity: dict[str, Any]
     seconds: float
+    team: Team = field(default_factory=Team)
     interrupted: bool = False
     stopped: bool = False
     last: float = field(default_factory=time.monotonic)
 
     def __call__(self, training: Training) -> bool:
-        if self.interrupted or time.monotonic() - self.last >= self.seconds:
+        due = self.interrupted or time.monotonic() - self.last >= self.seconds
+        if not self.team.meets(due, always=self.seconds == 0):
+            return False
+        self.stopped = STOP in self.team.words(STOP if self.interrupted else "")
+        if self.team.leads:
             self.files.settle()
-            checkpoint.save(training, self.files.checkpoints, self.identity)
-            self.last = time.monotonic()
-        self.stopped = self.interrupted
+        checkpoint.save(training, self.files.checkpoints, self.identity, self.team.words)
+        self.last = time.monotonic()
         return self.stopped
 
     @contextmanager
@@ -39,9 +49,10 @@ class Saver:
 
         def note(number: int, frame: Any) -> None:
             # Ctrl-C reaches all processes of a terminal, and a parent's SIGTERM then follows: not a second wish.
-            if self.interrupted and number == signal.SIGINT:
+            if self.interrupted and number == signal.SIGINT and self.team.world == 1:
                 raise KeyboardInterrupt
             self.interrupted = True
+            self.team.hurry()
 
         try:
             before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -6,13 +6,14 @@ from typing import Any
 
 from docom.channels import Links
 from docom.config import RunConfig
+from docom.distribute import Team
 from docom.loop import Training
 from docom.presets import TITLES, describe_compressor
 from docom.simulator import Simulation
 
 
 def summarise(
-    config: RunConfig, simulation: Simulation, training: Training, status: str, command: str
+    config: RunConfig, simulation: Simulation, training: Training, status: str, command: str, team: Team
 ) -> dict[str, Any]:
     """What a report needs to know of a run besides its records."""
     graph = simulation.network
@@ -44,6 +45,7 @@ def summarise(
         },
         "messages": _messages(training.links),
         "final": training.records[-1] if training.records else None,
+        **team.account(),
     }
 
 

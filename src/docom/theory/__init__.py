@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from docom.theory.beta_one import (
     BetaOneConstants,
+    balanced_step,
     beta_one_bound,
     beta_one_conditions,
     beta_one_constants,
@@ -26,6 +27,7 @@ from docom.theory.beta_one import (
 from docom.theory.bounds import Bound, pl_bound, theorem_bound
 from docom.theory.calculator import calculate
 from docom.theory.constants import Constants
+from docom.theory.contractions import Contraction, contraction
 from docom.theory.cost_table import CostRow, complexity_table
 from docom.theory.errata import ERRATA, Erratum
 from docom.theory.potential_function import (
@@ -35,6 +37,8 @@ from docom.theory.potential_function import (
     exact_gains,
     inequality_system,
     potential,
+    potential_errors,
+    potential_factors,
     potential_weights,
     weight_bounds,
 )
@@ -63,6 +67,7 @@ from docom.theory.steps import (
     gamma_limits,
     motef_steps,
 )
+from docom.theory.tradeoff import Trade, trade_off
 
 __all__ = [
     "ERRATA",
@@ -73,14 +78,17 @@ __all__ = [
     "C_sigma",
     "Condition",
     "Constants",
+    "Contraction",
     "CostRow",
     "Erratum",
     "Potential",
     "SampleRow",
     "Schedule",
     "TableConstants",
+    "Trade",
     "V0_bound",
     "Weights",
+    "balanced_step",
     "beta_bar",
     "beta_one_bound",
     "beta_one_conditions",
@@ -93,6 +101,7 @@ __all__ = [
     "calculate",
     "complexity_table",
     "conditions",
+    "contraction",
     "eta_descent_limit",
     "eta_inf",
     "eta_limits",
@@ -107,12 +116,15 @@ __all__ = [
     "motef_steps",
     "pl_bound",
     "potential",
+    "potential_errors",
+    "potential_factors",
     "potential_weights",
     "rate_terms",
     "sample_complexity",
     "satisfied",
     "schedule",
     "theorem_bound",
+    "trade_off",
     "transient_time",
     "weight_bounds",
 ]

@@ -108,10 +108,16 @@ def beta_one_conditions(c: Constants, eta: float, gamma: float, printed: bool = 
 
 
 def beta_one_step(c: Constants, T: float, gamma: float, printed: bool = False) -> float:
-    """The eta that balances initial gap and noise, sqrt(2 n Delta0/(L sigma^2 T)), cut at its limit."""
-    check_steps(gamma=gamma, T=T)
-    balanced = math.sqrt(divide(2 * c.n * c.Delta0, c.L * c.sigma**2 * T))
+    """The eta that balances initial gap and noise, cut at its limit."""
+    check_steps(gamma=gamma)
+    balanced = balanced_step(c, T)
     return min(balanced if balanced > 0 else math.inf, beta_one_eta_inf(c, gamma, printed))
+
+
+def balanced_step(c: Constants, T: float) -> float:
+    """The eta of the 1/sqrt(T) methods that makes initial gap and noise equal, sqrt(2 n Delta0/(L sigma^2 T))."""
+    check_steps(T=T)
+    return math.sqrt(divide(2 * c.n * c.Delta0, c.L * c.sigma**2 * T))
 
 
 def beta_one_system(c: Constants, eta: float, gamma: float, printed: bool = False) -> dict[str, tuple[float, float]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from docom.theory.constants import Constants, check_steps, divide
 
@@ -183,31 +183,54 @@ def potential(
     """
     import numpy as np
 
-    rows = [np.asarray(x, dtype=np.float64) for x in (Theta, Theta_hat, G, G_hat, V, grad_F)]
-    shapes = {x.shape for x in rows}
-    if len(shapes) != 1 or rows[0].ndim != 2 or rows[0].shape[0] != constants.n:
-        raise ValueError(f"potential needs six matrices of shape ({constants.n}, d), got shapes {sorted(shapes)}")
-    theta, theta_hat, g, g_hat, v, gradient = rows
-
-    def squared(x: Rows) -> float:
-        return float(np.sum(x * x))
-
-    def disagreement(x: Rows) -> float:
-        return squared(x - x.mean(axis=0))
-
-    errors = {
-        "model_disagreement": disagreement(theta),
-        "mean_estimator": squared((v - gradient).mean(axis=0)),
-        "estimator": squared(v - gradient),
-        "tracker_disagreement": disagreement(g),
-        "tracker_replica": squared(g - g_hat),
-        "model_replica": squared(theta - eta * g - theta_hat),
+    rows = {
+        name: np.asarray(x, dtype=np.float64)
+        for name, x in zip(
+            ("Theta", "Theta_hat", "G", "G_hat", "V", "grad_F"), (Theta, Theta_hat, G, G_hat, V, grad_F), strict=True
+        )
     }
-    factors = (
-        constants.L**2,
-        float(constants.n),
-        1 / constants.n,
-        *potential_weights(constants, eta, gamma),
-    )
-    parts = {name: factor * errors[name] for name, factor in zip(errors, factors, strict=True)}
-    return Potential(parts=parts, errors=errors)
+    shapes = {x.shape for x in rows.values()}
+    if len(shapes) != 1 or rows["G"].ndim != 2 or rows["G"].shape[0] != constants.n:
+        raise ValueError(f"potential needs six matrices of shape ({constants.n}, d), got shapes {sorted(shapes)}")
+    errors = {name: float(error) for name, error in potential_errors(**rows, eta=eta).items()}
+    factors = potential_factors(constants, eta, gamma)
+    return Potential(parts={name: factors[name] * errors[name] for name in errors}, errors=errors)
+
+
+def potential_factors(c: Constants, eta: float, gamma: float) -> dict[str, float]:
+    """The weight of each of the six errors in the potential (eq. Vt_design)."""
+    return {
+        "model_disagreement": c.L**2,
+        "mean_estimator": float(c.n),
+        "estimator": 1 / c.n,
+        **dict(
+            zip(
+                ("tracker_disagreement", "tracker_replica", "model_replica"),
+                potential_weights(c, eta, gamma),
+                strict=True,
+            )
+        ),
+    }
+
+
+def potential_errors(
+    *, Theta: Any, Theta_hat: Any, G: Any, G_hat: Any, V: Any, grad_F: Any, eta: float
+) -> dict[str, Any]:
+    """The six squared errors of states ``[..., n, d]``, numpy arrays or torch tensors: one number a state."""
+
+    def squared(x: Any) -> Any:
+        return (x * x).sum(axis=-1).sum(axis=-1)
+
+    def disagreement(x: Any) -> Any:
+        return squared(x - x.mean(axis=-2, keepdims=True))
+
+    error = V - grad_F
+    mean = error.mean(axis=-2)
+    return {
+        "model_disagreement": disagreement(Theta),
+        "mean_estimator": (mean * mean).sum(axis=-1),
+        "estimator": squared(error),
+        "tracker_disagreement": disagreement(G),
+        "tracker_replica": squared(G - G_hat),
+        "model_replica": squared(Theta - eta * G - Theta_hat),
+    }

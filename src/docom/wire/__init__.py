@@ -17,7 +17,7 @@ module         what it holds
 from __future__ import annotations
 
 from docom.wire._buffers import Buffer, WireError
-from docom.wire.bits import pack, packed_size, unpack
+from docom.wire.bits import pack, pack_signed, packed_size, unpack, unpack_signed
 from docom.wire.frames import HEADER_SIZE, Header, frame, parse_header, unframe
 from docom.wire.indices import decode_indices, encode_indices, index_size
 from docom.wire.values import bf16_bits_to_float32, decode_values, encode_values, float32_to_bf16_bits
@@ -36,8 +36,10 @@ __all__ = [
     "frame",
     "index_size",
     "pack",
+    "pack_signed",
     "packed_size",
     "parse_header",
     "unframe",
     "unpack",
+    "unpack_signed",
 ]

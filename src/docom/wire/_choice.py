@@ -26,6 +26,12 @@ class Kernels(Protocol):
     def read_indices(self, words: Words, low_width: int, high_bits: int, indices: npt.NDArray[np.int64]) -> int:
         """Fill `indices` and return how many are marked; unless that is their number they mean nothing."""
 
+    def pack_signed(self, levels: npt.NDArray[np.int16], width: int, words: Words) -> bool:
+        """Write signed `levels` as codes of `width` bits (2 to 16); False, and nonsense, where one does not fit."""
+
+    def unpack_signed(self, words: Words, width: int, levels: npt.NDArray[np.int16]) -> bool:
+        """Fill `levels` with what `pack_signed` wrote; False where a code says minus zero."""
+
 
 @functools.cache
 def kernels() -> Kernels:

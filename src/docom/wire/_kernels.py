@@ -30,6 +30,25 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
+def _put(words: Words, bit: u64, value: u64, width: u64) -> None:
+    """Write ``width`` bits (1 to 64) at position ``bit``, where there are zeros."""
+    word, offset = bit >> u64(6), bit & u64(63)
+    words[word] |= value << offset
+    if offset + width > u64(64):
+        words[word + u64(1)] |= value >> (u64(64) - offset)
+
+
+@compiled
+def _get(words: Words, bit: u64, width: u64) -> u64:
+    """What lies at position ``bit``: ``width`` bits, and others above them."""
+    word, offset = bit >> u64(6), bit & u64(63)
+    value = words[word] >> offset
+    if offset + width > u64(64):
+        value |= words[word + u64(1)] << (u64(64) - offset)
+    return value
+
+
+@compiled
 def pack_bits(values: npt.NDArray[Any], width: int, words: Words) -> None:
     """See `Kernels.pack_bits`."""
     step = u64(width)
@@ -82,12 +101,7 @@ def write_indices(indices: npt.NDArray[np.int64], low_width: int, high_bits: int
         position = (index >> step) + u64(rank)
         words[position >> u64(6)] |= u64(1) << (position & u64(63))
         if step > u64(0):
-            low = index & mask
-            word = bit >> u64(6)
-            offset = bit & u64(63)
-            words[word] |= low << offset
-            if offset + step > u64(64):
-                words[word + u64(1)] |= low >> (u64(64) - offset)
+            _put(words, bit, index & mask, step)
             bit += step
 
 
@@ -106,11 +120,94 @@ def read_indices(words: Words, low_width: int, high_bits: int, indices: npt.NDAr
     mask = (u64(1) << step) - u64(1)
     bit = u64(high_bits)
     for rank in range(indices.size):
-        word = bit >> u64(6)
-        offset = bit & u64(63)
-        low = words[word] >> offset
-        if offset + step > u64(64):
-            low |= words[word + u64(1)] << (u64(64) - offset)
-        indices[rank] |= np.int64(low & mask)
+        indices[rank] |= np.int64(_get(words, bit, step) & mask)
         bit += step
     return marked
+
+
+GROUPS = 64  # worked on at a time, eight codes each: they stay in registers and the first-level cache
+
+
+@compiled
+def _squeeze(groups: Words, step: u64) -> None:
+    """From eight codes a word, one a byte, to eight codes in its lowest ``8 step`` bits; `_spread` is the way back."""
+    for g in range(groups.size):
+        v = groups[g]
+        v = (v & u64(0x00FF00FF00FF00FF)) | ((v >> u64(8)) & u64(0x00FF00FF00FF00FF)) << step
+        v = (v & u64(0x0000FFFF0000FFFF)) | ((v >> u64(16)) & u64(0x0000FFFF0000FFFF)) << (u64(2) * step)
+        groups[g] = (v & u64(0xFFFFFFFF)) | (v >> u64(32)) << (u64(4) * step)
+
+
+@compiled
+def _spread(groups: Words, step: u64) -> None:
+    """See `_squeeze`."""
+    four = (u64(1) << (u64(4) * step)) - u64(1)
+    two = ((u64(1) << (u64(2) * step)) - u64(1)) * u64(0x0000000100000001)
+    one = ((u64(1) << step) - u64(1)) * u64(0x0001000100010001)
+    for g in range(groups.size):
+        v = groups[g]
+        v = (v & four) | ((v >> (u64(4) * step)) & four) << u64(32)
+        v = (v & two) | ((v >> (u64(2) * step)) & two) << u64(16)
+        groups[g] = (v & one) | ((v >> step) & one) << u64(8)
+
+
+@compiled
+def pack_signed(levels: npt.NDArray[np.int16], width: int, words: Words) -> bool:
+    """See `Kernels.pack_signed`."""
+    step = u64(width)
+    largest = np.int32(0)
+    done = 0
+    if width <= 8:  # eight codes fill whole bytes, and no more than a word
+        codes = np.empty(8 * GROUPS, np.uint8)
+        gathered = codes.view(np.uint64)
+        whole = levels.size // 8
+        for start in range(0, whole, GROUPS):
+            groups = gathered[: min(GROUPS, whole - start)]
+            part = levels[8 * start : 8 * (start + groups.size)]
+            for i in range(part.size):
+                magnitude = abs(np.int32(part[i]))
+                largest = max(largest, magnitude)
+                codes[i] = np.uint8(magnitude << 1 | np.int32(part[i] < 0))
+            _squeeze(groups, step)
+            for g in range(groups.size):
+                _put(words, u64(8 * (start + g)) * step, groups[g], u64(8) * step)
+        done = 8 * whole
+    for i in range(done, levels.size):
+        magnitude = abs(np.int32(levels[i]))
+        largest = max(largest, magnitude)
+        _put(words, u64(i) * step, u64(magnitude << 1 | np.int32(levels[i] < 0)), step)
+    return largest >> (width - 1) == 0
+
+
+@compiled
+def unpack_signed(words: Words, width: int, levels: npt.NDArray[np.int16]) -> bool:
+    """See `Kernels.unpack_signed`."""
+    step = u64(width)
+    mask = (u64(1) << step) - u64(1)
+    odd = 0  # codes that say minus zero
+    done = 0
+    if width <= 8:
+        gathered = np.empty(GROUPS, np.uint64)
+        codes = gathered.view(np.uint8)
+        # Groups that begin before the last word: theirs and the next can be read without asking.
+        whole = min(levels.size // 8, 64 * (words.size - 1) // (8 * width))
+        for start in range(0, whole, GROUPS):
+            groups = gathered[: min(GROUPS, whole - start)]
+            for g in range(groups.size):
+                bit = u64(8 * (start + g)) * step
+                word, offset = bit >> u64(6), bit & u64(63)
+                groups[g] = words[word] >> offset | (words[word + u64(1)] << u64(1)) << (u64(63) - offset)
+            _spread(groups, step)
+            part = levels[8 * start : 8 * (start + groups.size)]
+            for i in range(part.size):
+                code = np.int32(codes[i])
+                sign = code & 1
+                odd += code == 1
+                part[i] = ((code >> 1) ^ -sign) + sign
+        done = 8 * whole
+    for i in range(done, levels.size):
+        code = np.int32(_get(words, u64(i) * step, step) & mask)
+        sign = code & 1
+        odd += code == 1
+        levels[i] = ((code >> 1) ^ -sign) + sign
+    return odd == 0

@@ -22,6 +22,24 @@ def unpack_bits(words: Words, width: int, values: npt.NDArray[Any]) -> None:
     values[:] = _integers_of(_load(words)[: values.size * width].reshape(values.size, width))
 
 
+def pack_signed(levels: npt.NDArray[np.int16], width: int, words: Words) -> bool:
+    """See `Kernels.pack_signed`."""
+    wide = levels.astype(np.int32)
+    codes = (np.abs(wide) << 1 | (wide < 0)).astype(np.uint32)
+    if np.any(codes >> np.uint32(width)):
+        return False
+    pack_bits(codes, width, words)
+    return True
+
+
+def unpack_signed(words: Words, width: int, levels: npt.NDArray[np.int16]) -> bool:
+    """See `Kernels.unpack_signed`."""
+    codes = np.empty(levels.size, np.int32)
+    unpack_bits(words, width, codes)
+    levels[:] = np.where(codes & 1, -(codes >> 1), codes >> 1)
+    return not np.any(codes == 1)
+
+
 def write_indices(indices: npt.NDArray[np.int64], low_width: int, high_bits: int, words: Words) -> None:
     """See `Kernels.write_indices`."""
     bits = np.zeros(high_bits + indices.size * low_width, dtype=np.uint8)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from docom.wire._buffers import (
     Buffer,
+    WireError,
     bytes_for,
     bytes_to_words,
     checked_bytes,
@@ -92,6 +93,50 @@ def unpack(buffer: Buffer, count: int, width: int) -> npt.NDArray[Any]:
     values = np.empty(count, dtype=dtype)
     kernels().unpack_bits(words, width, values)
     return values
+
+
+def pack_signed(levels: npt.NDArray[np.int16], width: int) -> bytes:
+    """Pack signed integers, each below ``2**(width - 1)`` in magnitude, into ``packed_size(levels.size, width)`` bytes.
+
+    A code holds the sign in its lowest bit and the magnitude above it.
+
+    Args:
+        levels: one-dimensional, int16.
+        width: bits of each, 2 to 16.
+
+    Raises:
+        ValueError: where a magnitude needs more bits.
+    """
+    bits = _signed_bits(levels.size, width)
+    words = new_words(bits)
+    if not kernels().pack_signed(np.require(levels, np.int16, ["C", "A", "W"]), width, words):
+        largest = int(np.abs(levels.astype(np.int32)).max())
+        raise ValueError(
+            f"signed values of {width} bits lie in +-{2 ** (width - 1) - 1}, got a magnitude of {largest}; "
+            "use a larger width"
+        )
+    return words_to_bytes(words, bits)
+
+
+def unpack_signed(buffer: Buffer, count: int, width: int) -> npt.NDArray[np.int16]:
+    """What `pack_signed` wrote.
+
+    Raises:
+        WireError: where the length is another one, unused bits of the last byte are set, or a code says minus zero.
+    """
+    bits = _signed_bits(count, width)
+    what = f"{count} signed integers of {width} bits"
+    words = bytes_to_words(checked_bytes(buffer, bytes_for(bits), what), bits, what)
+    levels = np.empty(count, dtype=np.int16)
+    if not kernels().unpack_signed(words, width, levels):
+        raise WireError(f"{what}: one says minus zero, which no encoder writes")
+    return levels
+
+
+def _signed_bits(count: int, width: int) -> int:
+    if not 2 <= width <= 16:
+        raise ValueError(f"signed integers are packed with 2 <= width <= 16 bits, got width={width}")
+    return _bits(count, width)
 
 
 def _bits(count: int, width: int) -> int:

@@ -9,7 +9,7 @@ offset  bytes  field
 ======  =====  ======================================================================
 0       4      magic, ``DCM1``
 4       1      version of the format
-5       1      reserved, zero
+5       1      meet: steps until all processes meet (to save, to stop), 0 where none asked for it
 6       2      variable: which of the algorithm's variables the message updates
 8       16     run id, equal at all agents of a run
 24      4      sender: the agent that wrote the message
@@ -39,7 +39,7 @@ _CHECKSUM = struct.Struct("<I")
 HEADER_SIZE = _FIELDS.size + _CHECKSUM.size
 """Bytes that a frame adds to its payload."""
 
-_LIMITS = {"variable": 2**16, "sender": 2**32, "step": 2**64}
+_LIMITS = {"variable": 2**16, "sender": 2**32, "step": 2**64, "meet": 2**8}
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Header:
         step: the step it belongs to.
         length: bytes of the payload.
         checksum: CRC-32 over the rest of the header and the payload.
+        meet: steps until all processes meet, to save or to stop; 0 where none asked for it.
         version: version of the format.
     """
 
@@ -62,10 +63,11 @@ class Header:
     step: int
     length: int
     checksum: int
+    meet: int = 0
     version: int = VERSION
 
 
-def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int) -> bytes:
+def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int, meet: int = 0) -> bytes:
     """Put a payload into its envelope.
 
     Args:
@@ -74,14 +76,15 @@ def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int)
         sender: the agent that sends, below 2**32.
         variable: number of the variable, below 2**16.
         step: below 2**64.
+        meet: steps until all processes meet, to save or to stop, below 2**8; 0 where none asked for it.
     """
     if len(run) != RUN_SIZE:
         raise ValueError(f"a run id has {RUN_SIZE} bytes, got {len(run)}")
-    for name, number in (("sender", sender), ("variable", variable), ("step", step)):
+    for name, number in (("sender", sender), ("variable", variable), ("step", step), ("meet", meet)):
         if not 0 <= number < _LIMITS[name]:
             raise ValueError(f"the {name} of a frame lies in 0 .. {_LIMITS[name] - 1}, got {number}")
     body = view_bytes(payload)
-    fields = _FIELDS.pack(MAGIC, VERSION, 0, variable, run, sender, step, len(body))
+    fields = _FIELDS.pack(MAGIC, VERSION, meet, variable, run, sender, step, len(body))
     return b"".join((fields, _CHECKSUM.pack(_checksum(fields, body)), body))
 
 
@@ -94,17 +97,15 @@ def parse_header(buffer: Buffer) -> Header:
     view = view_bytes(buffer)
     if len(view) < HEADER_SIZE:
         raise WireError(f"truncated frame: a header has {HEADER_SIZE} bytes, got {len(view)}")
-    magic, version, reserved, variable, run, sender, step, length = _FIELDS.unpack_from(view)
+    magic, version, meet, variable, run, sender, step, length = _FIELDS.unpack_from(view)
     if magic != MAGIC:
         raise WireError(f"wrong magic: a frame starts with {MAGIC!r}, got {magic!r}")
     if version != VERSION:
         raise WireError(
             f"unknown version {version}: this is version {VERSION}; run the same release of docom in all processes"
         )
-    if reserved:
-        raise WireError(f"reserved byte of the header must be zero, got {reserved}")
     (checksum,) = _CHECKSUM.unpack_from(view, _FIELDS.size)
-    return Header(run=run, sender=sender, variable=variable, step=step, length=length, checksum=checksum)
+    return Header(run=run, sender=sender, variable=variable, step=step, length=length, checksum=checksum, meet=meet)
 
 
 def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, step: int, length: int) -> memoryview:

@@ -5,19 +5,22 @@ Rows are shared out over threads, never cut: a row's bits do not depend on the n
 
 from __future__ import annotations
 
-from docom.numerics.compiled.combination import combine
+from docom.numerics.compiled.combination import combine, combine_in_turn
 from docom.numerics.compiled.mixing import add_sparse, mix, mix_sparse
 from docom.numerics.compiled.products import product, product_transposed
-from docom.numerics.compiled.quantisation import dequantise, quantise
+from docom.numerics.compiled.quantisation import add_quantised, dequantise, quantise
 from docom.numerics.compiled.selection import select_top
-from docom.numerics.compiled.sums import sum_absolute, sum_squares
+from docom.numerics.compiled.sums import nonfinite_rows, sum_absolute, sum_squares
 
 __all__ = [
+    "add_quantised",
     "add_sparse",
     "combine",
+    "combine_in_turn",
     "dequantise",
     "mix",
     "mix_sparse",
+    "nonfinite_rows",
     "product",
     "product_transposed",
     "quantise",

@@ -10,73 +10,98 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+import torch
 from torch import Tensor
 
 from docom.numerics import plain
+from docom.numerics.compiled.intrinsics import pointer
 from docom.numerics.compiled.threads import threads_for
 from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 BLOCK = 2048  # elements of a block: one accumulator that stays in the first-level cache
-
-
-@intrinsic
-def _pointer(typing_context, address):
-    """An integer address as a pointer (numba has no public name for this)."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), generate
+EMPTY = {torch.float32: np.empty(0, np.float32), torch.float64: np.empty(0, np.float64)}  # tell the kernel its type
 
 
 @jit(parallel=True)
-def _combine(out, coefficients, plus, minus):
-    size = out.size
+def _combine(outs, ends, coefficients, plus, minus, size, like, pieces):
+    # Several combinations are worked out block by block: what one writes, the next finds in the cache.
     blocks = (size + BLOCK - 1) // BLOCK
-    for block in numba.prange(blocks):
-        start = block * BLOCK
-        stop = min(start + BLOCK, size)
-        width = stop - start
-        total = np.zeros(BLOCK, out.dtype)
-        for k in range(coefficients.size):
-            a = coefficients[k]
-            x = numba.carray(_pointer(plus[k]), size, out.dtype)[start:stop]
-            if minus[k] != 0:
-                y = numba.carray(_pointer(minus[k]), size, out.dtype)[start:stop]
-                if k == 0:
-                    for i in range(width):
-                        total[i] = a * (x[i] - y[i])
-                else:
-                    for i in range(width):
-                        total[i] += a * (x[i] - y[i])
-            elif k == 0:
-                for i in range(width):
-                    total[i] = a * x[i]
+    for piece in numba.prange(pieces):
+        room = np.empty(BLOCK, like.dtype)
+        for block in range(piece * blocks // pieces, (piece + 1) * blocks // pieces):
+            start = block * BLOCK
+            stop = min(start + BLOCK, size)
+            total = room[: stop - start]
+            first = 0
+            for number in range(outs.size):
+                _combine_block(coefficients, plus, minus, first, ends[number], size, start, stop, total)
+                _write(outs[number], size, start, total)
+                first = ends[number]
+
+
+@jit()
+def _write(address, size, start, total):
+    """Not in the loop itself: numba would take the store into an array that it never sees again for dead code."""
+    out = numba.carray(pointer(address), size, total.dtype)[start : start + total.size]
+    for i in range(total.size):
+        out[i] = total[i]
+
+
+@jit()
+def _combine_block(coefficients, plus, minus, first, end, size, start, stop, total):
+    for k in range(first, end):
+        a = coefficients[k]
+        x = numba.carray(pointer(plus[k]), size, total.dtype)[start:stop]
+        if minus[k] != 0:
+            y = numba.carray(pointer(minus[k]), size, total.dtype)[start:stop]
+            if k == first:
+                for i in range(total.size):
+                    total[i] = a * (x[i] - y[i])
             else:
-                for i in range(width):
-                    total[i] += a * x[i]
-        out[start:stop] = total[:width]
+                for i in range(total.size):
+                    total[i] += a * (x[i] - y[i])
+        elif k == first:
+            for i in range(total.size):
+                total[i] = a * x[i]
+        else:
+            for i in range(total.size):
+                total[i] += a * x[i]
 
 
 def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
     """See `docom.numerics.combine`."""
-    assert terms, "combine needs at least one term"
-    operands = [(rows, None) if isinstance(rows, Tensor) else rows for _, rows in terms]
-    if not all(matches(out, plus) and (minus is None or matches(out, minus)) for plus, minus in operands):
-        return plain.combine(out, terms)
-    threads_for(len(terms) * out.numel() // 2)
-    array = out.detach().numpy().reshape(-1)
-    coefficients = np.array([float(a) for a, _ in terms], dtype=array.dtype)
-    plus = np.array([rows.data_ptr() for rows, _ in operands], dtype=np.uint64)
-    minus = np.array([0 if rows is None else rows.data_ptr() for _, rows in operands], dtype=np.uint64)
-    _combine(array, coefficients, plus, minus)
+    combine_in_turn([(out, terms)])
     return out
+
+
+def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]]) -> None:
+    """See `docom.numerics.combine_in_turn`."""
+    like = updates[0][0]
+    outs, ends, coefficients, plus, minus = [], [], [], [], []
+    for out, terms in updates:
+        assert terms, "combine needs at least one term"
+        for a, rows in terms:
+            x, y = (rows, None) if isinstance(rows, Tensor) else rows
+            by_coordinate = isinstance(a, Tensor) and a.ndim > 0
+            if by_coordinate or not (matches(like, x) and (y is None or matches(like, y)) and matches(like, out)):
+                for each, its_terms in updates:
+                    plain.combine(each, its_terms)
+                return
+            coefficients.append(float(a))
+            plus.append(x.data_ptr())
+            minus.append(0 if y is None else y.data_ptr())
+        outs.append(out.data_ptr())
+        ends.append(len(plus))
+    threads = threads_for(len(plus) * like.numel() // 2)
+    empty = EMPTY[like.dtype]
+    _combine(
+        np.array(outs, np.uint64), np.array(ends), np.array(coefficients, empty.dtype), np.array(plus, np.uint64),
+        np.array(minus, np.uint64), like.numel(), empty, threads,
+    )  # fmt: skip
 
 
 def matches(out: Tensor, x: Tensor) -> bool:
     """Whether the kernel can read ``x`` by its address alone."""
-    return x.shape == out.shape and x.dtype == out.dtype and x.is_contiguous() and out.is_contiguous()
+    return x.shape == out.shape and x.dtype == out.dtype and x.is_contiguous()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from docom.numerics.compiled.sums import fold, sum_scratch
+from docom.numerics.compiled.sums import fold
 from docom.numerics.compiled.threads import as_array, threads_for
 from docom.rng.available import jit
 
@@ -15,10 +15,10 @@ from docom.rng.available import jit
 
 
 @jit(parallel=True)
-def _product(matrix, factor, scratch, out):
+def _product(matrix, factor, out):
     m, rows, columns = matrix.shape
     for item in numba.prange(m):
-        buffer = scratch[numba.get_thread_id()]
+        buffer = np.empty(columns)
         for rank in range(factor.shape[2]):
             column = factor[item, :, rank].copy()
             for i in range(rows):
@@ -30,12 +30,8 @@ def _product(matrix, factor, scratch, out):
 def product(matrix: Tensor, factor: Tensor) -> Tensor:
     """See `docom.numerics.product`."""
     out = torch.empty(*matrix.shape[:2], factor.shape[2], dtype=matrix.dtype)
-    _product(
-        as_array(matrix),
-        as_array(factor),
-        sum_scratch(threads_for(matrix.numel() * factor.shape[2]), matrix.shape[2]),
-        out.numpy(),
-    )
+    threads_for(matrix.numel() * factor.shape[2])
+    _product(as_array(matrix), as_array(factor), out.numpy())
     return out
 
 

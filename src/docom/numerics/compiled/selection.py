@@ -1,4 +1,10 @@
-"""The k largest magnitudes of a row by radix selection."""
+"""The k largest magnitudes of a row, in three passes over it.
+
+The bits of a magnitude order like the magnitude. The first pass writes them down; every eighth is looked at to guess a
+bound that a few more than k entries reach; the second pass collects those, 64 comparisons at a time into the bits of one
+word; among them radix selection finds the k-th largest. Where the guess was too high, all entries are collected: the
+result never depends on it.
+"""
 
 from __future__ import annotations
 
@@ -9,92 +15,140 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from docom.numerics.compiled.intrinsics import bit_pattern, lowest_bit
 from docom.numerics.compiled.threads import as_array, threads_for
 from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 UNSIGNED = {torch.float32: np.uint32, torch.float64: np.uint64}
+BITS = 10  # looked at in one round of the radix selection
+BINS = 1 << BITS
+SAMPLED = 8  # every so many entries is looked at for the bound
+WORD = 64
+
+
+@jit()
+def _write_codes(x, hat, has_hat, code):
+    """The bits of ``|x - hat|``; returns the largest."""
+    top = code.dtype.type(0)
+    if has_hat:
+        for i in range(x.size):
+            code[i] = bit_pattern(abs(x[i] - hat[i]))
+            top = max(top, code[i])
+    else:
+        for i in range(x.size):
+            code[i] = bit_pattern(abs(x[i]))
+            top = max(top, code[i])
+    return top
+
+
+@jit()
+def _kth_largest(pool, count, k, low, high, histogram):
+    """The k-th largest of ``pool[:count]``, all from ``low`` to ``high``, and how many equal to it are among the k.
+
+    Every round cuts the range that holds it into equal bins and goes on in one of them. The pool is used up.
+    """
+    unsigned = pool.dtype.type
+    shift = 0
+    while (high - low) >> unsigned(shift) >= unsigned(BINS):
+        shift += 1
+    while True:
+        histogram[:] = 0
+        for i in range(count):
+            histogram[(pool[i] - low) >> unsigned(shift)] += 1
+        chosen = np.int64((high - low) >> unsigned(shift))
+        while histogram[chosen] < k:
+            k -= histogram[chosen]
+            chosen -= 1
+        kept = 0
+        for i in range(count):
+            pool[kept] = pool[i]
+            kept += (pool[i] - low) >> unsigned(shift) == unsigned(chosen)
+        count = kept
+        if shift == 0 or count == 1:
+            return pool[0], k
+        low += unsigned(chosen) << unsigned(shift)
+        high = low + ((unsigned(1) << unsigned(shift)) - unsigned(1))
+        shift = max(0, shift - BITS)
+
+
+@jit()
+def _collect(code, bound, places):
+    """The places of all codes from ``bound`` on, ascending; returns how many."""
+    count = 0
+    whole = code.size // WORD * WORD
+    for start in range(0, whole, WORD):
+        hits = np.uint64(0)
+        for i in range(WORD):
+            hits |= np.uint64(code[start + i] >= bound) << np.uint64(i)
+        while hits != np.uint64(0):
+            places[count] = start + lowest_bit(hits)
+            count += 1
+            hits &= hits - np.uint64(1)
+    for i in range(whole, code.size):
+        if code[i] >= bound:
+            places[count] = i
+            count += 1
+    return count
+
+
+@jit()
+def _bound(code, k, top, pool, histogram):
+    """A guess that few more than k entries reach; zero, which all reach, where guessing would save nothing."""
+    unsigned = code.dtype.type
+    sampled = (code.size + SAMPLED - 1) // SAMPLED
+    expected = k * sampled / code.size
+    goal = int(expected + 4 * np.sqrt(expected)) + 2
+    if 2 * goal >= sampled:
+        return unsigned(0)
+    for i in range(sampled):
+        pool[i] = code[SAMPLED * i]
+    found, _ = _kth_largest(pool, sampled, goal, unsigned(0), top, histogram)
+    return found
 
 
 @jit(parallel=True)
-def _select_top(x, hat, has_hat, k, scratch, bits, candidates, first_shift, indices, values, nonfinite):
-    # Radix selection on the bits of the magnitude, which order like the magnitude itself: a histogram of the top 11
-    # bits of all entries finds the bin of the k-th largest, then only that bin's entries are looked at again.
+def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, values, nonfinite):
     m, d = x.shape
-    unsigned = bits.dtype.type
     for row in numba.prange(m):
         thread = numba.get_thread_id()
-        work, code, pool = scratch[thread], bits[thread], candidates[thread]
-        histogram = np.zeros(2048, np.int64)
-        if has_hat:
-            for i in range(d):
-                work[i] = abs(x[row, i] - hat[row, i])
-        else:
-            for i in range(d):
-                work[i] = abs(x[row, i])
-        for i in range(d):
-            histogram[code[i] >> unsigned(first_shift)] += 1
-        # Float32 has 8 exponent bits in the 11, float64 all of its 11: the last bins hold NaN and infinity.
-        infinite_bin = 2040 if first_shift == 20 else 2047
-        bad = False
-        for b in range(infinite_bin, 2048):
-            bad = bad or histogram[b] > 0
-        nonfinite[row] = bad
-
-        wanted = k  # how many of the entries at or below the current bin are still to be kept
-        chosen = 2047
-        while histogram[chosen] < wanted:
-            wanted -= histogram[chosen]
-            chosen -= 1
-        prefix = unsigned(chosen)
-        shift = first_shift
-        count = 0
-        for i in range(d):
-            pool[count] = code[i]
-            count += (code[i] >> unsigned(shift)) == prefix
-        while shift > 0 and count > 1:
-            width = min(shift, 10)
-            shift -= width
-            histogram[:] = 0
-            mask = unsigned((1 << width) - 1)
-            for i in range(count):
-                histogram[(pool[i] >> unsigned(shift)) & mask] += 1
-            chosen = (1 << width) - 1
-            while histogram[chosen] < wanted:
-                wanted -= histogram[chosen]
-                chosen -= 1
-            prefix = (prefix << unsigned(width)) | unsigned(chosen)
-            kept = 0
-            for i in range(count):
-                pool[kept] = pool[i]
-                kept += (pool[i] >> unsigned(shift)) == prefix
-            count = kept
-        threshold = pool[0]
-
-        found = 0
-        for i in range(d):
-            if code[i] >= threshold:
-                equal = code[i] == threshold
-                if not equal or wanted > 0:
-                    if equal:
-                        wanted -= 1
-                    indices[row, found] = i
-                    values[row, found] = x[row, i] - hat[row, i] if has_hat else x[row, i]
-                    found += 1
+        code, pool, places = codes[thread], pools[thread], wheres[thread]
+        histogram = np.empty(BINS, np.int32)
+        top = _write_codes(x[row], hat[row], has_hat, code)
+        nonfinite[row] = top >= infinity
+        bound = _bound(code, k, top, pool, histogram)
+        count = _collect(code, bound, places)
+        if count < k:
+            bound = code.dtype.type(0)
+            count = _collect(code, bound, places)
+        for j in range(count):
+            pool[j] = code[places[j]]
+        threshold, ties = _kth_largest(pool, count, k, bound, top, histogram)
+        kept = 0
+        for j in range(count):  # without branches: which entries are kept cannot be foreseen
+            i = places[j]
+            places[kept] = i
+            tie = code[i] == threshold and ties > 0
+            ties -= tie
+            kept += tie or code[i] > threshold
+        for j in range(k):
+            i = places[j]
+            indices[row, j] = i
+            values[row, j] = x[row, i] - hat[row, i] if has_hat else x[row, i]
 
 
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `docom.numerics.select_top`."""
     m, d = x.shape
-    scratch, bits, candidates = _selection_scratch(threads_for(x.numel()), d, x.dtype)
+    codes, pools, places = _selection_scratch(threads_for(x.numel()), d, x.dtype)
     indices = torch.empty(m, k, dtype=torch.int32 if d < 2**31 else torch.int64)
     values = torch.empty(m, k, dtype=x.dtype)
     nonfinite = torch.empty(m, dtype=torch.bool)
-    array, reference = as_array(x), as_array(x if hat is None else hat)
-    shift = 20 if x.dtype == torch.float32 else 52
+    array = as_array(x)
+    infinity = np.array(np.inf, array.dtype).view(codes.dtype)[()]
     _select_top(
-        array, reference, hat is not None, k, scratch, bits, candidates, shift,
+        array, array if hat is None else as_array(hat), hat is not None, k, codes, pools, places, infinity,
         indices.numpy(), values.numpy(), nonfinite.numpy(),
     )  # fmt: skip
     return indices, values, nonfinite
@@ -102,6 +156,6 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
 
 @cache
 def _selection_scratch(threads: int, d: int, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    scratch = torch.empty(threads, d, dtype=dtype).numpy()
-    bits = scratch.view(UNSIGNED[dtype])
-    return scratch, bits, np.empty((threads, d + 1), bits.dtype)
+    shape = (threads, d + 1)  # compaction writes one entry ahead
+    where = np.int32 if d < 2**31 else np.int64
+    return np.empty((threads, d), UNSIGNED[dtype]), np.empty(shape, UNSIGNED[dtype]), np.empty(shape, where)

@@ -1,42 +1,14 @@
-"""Moving messages between agents. No arithmetic happens here.
-
-A transport serves the agents of one process, its *local* agents; in the simulator these are all of them. It hands back
-the messages of the local agents and of their neighbours, in agent order, whoever computed them and wherever.
-"""
+"""All agents in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-
-class Code(Protocol):
-    """What a transport must know of a compressor: how to turn messages into bytes and back."""
-
-    def encode(self, message: Any) -> list[bytes]:
-        """One buffer a row."""
-
-    def decode(self, buffers: Sequence[Any]) -> Any:
-        """The inverse."""
-
-
-class Transport(Protocol):
-    """What channels ask of a transport."""
-
-    agents: Tensor  # ids of the local agents, ascending
-    senders: Tensor  # ids of the local agents and all their neighbours, ascending: the rows `exchange` returns
-
-    def exchange(self, code: Code, message: Any) -> Any:
-        """Send each local agent's message to its neighbours; return the messages of all `senders`."""
-
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
-        """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; return what came back along e."""
-
-    def gather(self, rows: Tensor) -> Tensor:
-        """The rows of all agents, in agent order."""
+from docom.transports.base import Code, Meanwhile, Place
 
 
 class InProcess:
@@ -45,6 +17,8 @@ class InProcess:
     through_bytes: encode and decode every message, as on a network, and count the bytes in `bytes_sent` (every
     message once a neighbour). Slow, and for tests: the numbers must not change.
     """
+
+    meanwhile: dict[int, Meanwhile] | None = None
 
     def __init__(self, degrees: Sequence[int], through_bytes: bool = False, device: str | torch.device = "cpu") -> None:
         self.degrees = tuple(degrees)
@@ -55,7 +29,7 @@ class InProcess:
             int, tuple[Sequence[tuple[int, int]], Tensor]
         ] = {}  # kept with its ends: ids are used again
 
-    def exchange(self, code: Code, message: Any) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
         """See `Transport.exchange`."""
         if not self.through_bytes:
             return message
@@ -63,7 +37,7 @@ class InProcess:
         self.bytes_sent += sum(len(buffer) * degree for buffer, degree in zip(buffers, self.degrees, strict=True))
         return code.decode(buffers)
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
         """See `Transport.swap`."""
         if self.through_bytes:
             self.bytes_sent += rows.numel() * rows.element_size()
@@ -74,6 +48,6 @@ class InProcess:
             known = self._returns[id(ends)] = ends, torch.tensor(back, dtype=torch.int64, device=rows.device)
         return rows[known[1]]
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather(self, rows: Tensor, place: Place | None = None) -> Tensor:
         """See `Transport.gather`."""
         return rows

@@ -1,0 +1,140 @@
+"""Parts of a step by themselves: a channel's push, the bytes of messages, and the update of a large model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from docom import compressors
+from docom.bench.results import Case
+from docom.bench.steps import algorithm
+from docom.bench.timing import Pace, Subject, interleave
+from docom.channels import open_links
+from docom.compressors import Stamp
+from docom.layout import Layout
+from docom.oracles import ProblemOracle
+from docom.problems import Evaluation, Problem
+from docom.rng import CHANNEL, Key, Moment
+from docom.simulator import Simulation
+from docom.transports import InProcess
+from docom.weights import network
+
+ROWS, WIDTH = 36, 66_126  # the rows of the LeNet-5 experiment
+LARGE_AGENTS = 8
+VECTORS = 9  # of DoCoM with its gradients: what a step must at least read and write once
+
+
+def push_case(device: str, pace: Pace) -> Case:
+    """A channel's whole push (difference, selection, update of the copies) beside ``torch.topk`` of ready magnitudes."""
+    graph = network("ring", ROWS)
+    transport = InProcess(graph.degrees, device=device)
+    draw = torch.Generator(device).manual_seed(0)
+    # New rows every time: pushed twice, a row's largest differences would be gone.
+    fresh = cycle([torch.randn(ROWS, WIDTH, device=device, generator=draw) for _ in range(4)])
+    subjects: dict[str, Subject] = {}
+    for compressor in ("topk:0.05", "quantize:4", "none"):
+        kinds = {"model": ("compressed", compressors.parse(compressor))}
+        channel = open_links(kinds, graph, Layout.flat(WIDTH), transport, torch.float32)["model"]
+        channel.start(torch.zeros(ROWS, WIDTH, device=device))
+        subjects[f"push {compressor}"] = lambda channel=channel: channel.push(next(fresh))  # type: ignore[misc]
+    magnitudes = next(fresh).abs()
+    kept = WIDTH // 20
+    subjects["torch.topk alone"] = lambda: torch.topk(magnitudes, kept, dim=1)
+    return Case("push", f"a channel's push, {ROWS} x {WIDTH:,}", interleave(subjects, pace, device))
+
+
+def codec_case(pace: Pace) -> Case:
+    """Encoding to bytes and decoding again on one core, in bytes of the dense float32 vector a second."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        subjects: dict[str, Subject] = {}
+        rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(0))
+        stamp = Stamp(Key(0, CHANNEL), torch.arange(ROWS), 0)
+        for name in ("topk:0.05", "quantize:4"):
+            bound = compressors.parse(name).bind(Layout.flat(WIDTH), torch.float32)
+            message = bound.compress(rows, None, stamp, [])
+            subjects[name] = lambda bound=bound, message=message: bound.decode(bound.encode(message))  # type: ignore[misc]
+        case = Case("codec", f"encode and decode {ROWS} messages of d = {WIDTH:,}, one core", interleave(subjects, pace))
+    finally:
+        torch.set_num_threads(before)
+    dense = rows.numel() * rows.element_size() / 1e9
+    case.facts = {f"{name} GB/s": dense / case.seconds(name).middle for name in case.times}
+    return case
+
+
+class Still(Problem):
+    """Gradients that are simply there: what is left of a step is the update and its gossip."""
+
+    recordable = True
+
+    def __init__(self, agents: int, dimension: int) -> None:
+        self.layout, self.counts = Layout.flat(dimension), torch.ones(agents, dtype=torch.int64)
+        self.rows: list[Tensor] = []
+
+    def start(self, seed: int) -> Tensor:
+        """See `Problem.start`."""
+        return torch.zeros(self.dimension, dtype=torch.float64)
+
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
+        """See `Problem.to`: two sets of random gradients."""
+        draw = torch.Generator(device).manual_seed(0)
+        shape = (self.agents, self.dimension)
+        self.rows = [torch.randn(shape, dtype=dtype, device=device, generator=draw) for _ in range(2)]
+        self.counts = self.counts.to(device)
+        return self
+
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients`; never computed."""
+        return self.rows[: len(points)]
+
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
+        """See `Problem.evaluate`; there is nothing to measure."""
+        return Evaluation(torch.zeros(len(rows)), None)
+
+
+class Ready(ProblemOracle):
+    """An oracle that hands out the gradients of `Still` without looking at the points."""
+
+    def __call__(self, points: Sequence[Tensor], step: Moment) -> list[Tensor]:
+        """See `ProblemOracle.__call__`."""
+        return self.problem.gradients(points, None, self.agents)
+
+
+def large_case(device: str, pace: Pace, dimension: int) -> Case:
+    """DoCoM's update with both compressed gossips, beside reading and writing its vectors once."""
+    case = Case("large", f"DoCoM's update without gradients, n = {LARGE_AGENTS}, d = {dimension:,}")
+    item = LARGE_AGENTS * dimension * 4
+    on_gpu = torch.device(device).type == "cuda"
+    vectors = [torch.zeros(LARGE_AGENTS, dimension, device=device) for _ in range(VECTORS)]
+
+    def touch() -> None:
+        for vector in vectors:
+            vector.add_(1.0)
+
+    for compressor in ("topk:0.05", "quantize:4"):
+        if on_gpu:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
+        simulation = Simulation(
+            Still(LARGE_AGENTS, dimension), algorithm("docom"), compressor=compressor, batch_size=1, device=device
+        )
+        training = simulation.begin()
+        training.oracle = Ready(simulation.problem, training.oracle.agents, 1, 0)
+        found = interleave({compressor: training.advance, f"vectors once ({compressor})": touch}, pace, device)
+        case.times |= found
+        if on_gpu:
+            case.facts[f"{compressor} vectors an agent"] = (torch.cuda.max_memory_allocated() - held) / item
+        del training, simulation
+    bandwidth = 2 * VECTORS * item / case.seconds("vectors once (topk:0.05)").middle / 1e9
+    case.facts["bandwidth GB/s"] = bandwidth
+    return case

@@ -1,0 +1,157 @@
+"""Whole runs: how cost grows with the number of agents, what evaluation takes of them, and what starting takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from docom import presets
+from docom.bench.results import Case
+from docom.bench.steps import start
+from docom.bench.tasks import Task, images, mlp
+from docom.bench.timing import Pace, Spread, interleave
+from docom.config import RunConfig
+from docom.loop import train
+from docom.problems import MLP, LeafSynthetic, Problem
+from docom.runner.parts import assemble, measurement
+
+AGENTS = (10, 100, 1000)
+SHARED = 20  # samples an agent in the scaling runs, whose memory is not what is measured
+
+
+def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int, ...] = AGENTS) -> Case:
+    """MLPs on a ring, DoCoM with top-k 5%: time a step and agent, and memory beside the data."""
+    tasks = {count: mlp(module, device, count, SHARED) for count in counts}
+    runs = {f"n = {count}": start(task, "docom", "topk:0.05", device).advance for count, task in tasks.items()}
+    times = interleave(runs, pace, device)
+    each = {name: [t / count for t in found] for count, (name, found) in zip(counts, times.items(), strict=True)}
+    about = "DoCoM, top-k 5%, MLPs (d = 79,510) on a ring, batch 16: one step, divided by n"
+    case = Case("scaling", about, {f"{name}, an agent": found for name, found in each.items()})
+    del runs
+    for count in counts:
+        case.facts[f"n = {count} vectors an agent"] = memory_of(count, device)
+    return case
+
+
+def memory_of(agents: int, device: str) -> float:
+    """Vectors of d numbers an agent that a run takes at its peak, beside its data, in a process of its own."""
+    code = f"from docom.bench.runs import peak; print(peak({agents}, {device!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def peak(agents: int, device: str) -> float:
+    """See `memory_of`; whatever a process takes for itself is there before the run starts."""
+
+    def run(count: int) -> None:
+        problem = MLP(images(count, SHARED, (784,), 10), scale=1 / 255)
+        training = start(Task("mlp", problem, 16, None), "docom", "topk:0.05", device)
+        for _ in range(5):
+            training.advance()
+        training.settle()
+
+    run(2)
+    before = _peak_bytes(device)
+    run(agents)
+    data = agents * SHARED * (784 + 8)
+    return (_peak_bytes(device) - before - data) / (agents * 79_510 * 4)
+
+
+def _peak_bytes(device: str) -> int:
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    import resource
+
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def evaluation_case(quick: bool) -> Case:
+    """What evaluation takes of the default runs of two presets, DoCoM with top-k."""
+    case = Case("evaluation", "share of evaluation in the default runs `docom run synthetic` and `docom run mnist`")
+    for name in ("synthetic", "mnist"):
+        preset = presets.find(name)
+        setting = preset.default
+        shorter = 50 if quick else 1
+        config = RunConfig(
+            algorithm=setting.algorithm,
+            problem=preset.problem,
+            agents=preset.agents,
+            hyper=setting.hyper,
+            compressor=setting.compressor,
+            steps=preset.steps // shorter,
+            batch_size=setting.batch_size,
+            eval_every=max(1, preset.eval_every // shorter),
+            eval_samples=preset.eval_samples,
+        )
+        evaluation, steps = _shares(config, LeafSynthetic() if name == "synthetic" else _like_mnist(quick))
+        case.facts |= {f"{name} steps s": steps, f"{name} evaluation s": evaluation}
+        case.facts[f"{name} share"] = evaluation / (evaluation + steps)
+    return case
+
+
+def _like_mnist(quick: bool) -> Problem:
+    """Data of MNIST's size, one class an agent."""
+    count = 60 if quick else 6_000
+    data = [(inputs, torch.full_like(targets, agent)) for agent, (inputs, targets) in enumerate(images(10, count, (784,), 10))]
+    (test,) = images(1, 10 * count // 6, (784,), 10)
+    return MLP(data, test=test, scale=1 / (255 * 0.3081), shift=-0.1307 / 0.3081)
+
+
+def _shares(config: RunConfig, problem: Problem) -> tuple[float, float]:
+    """Seconds of evaluation and of steps."""
+    simulation = assemble(config, problem)
+    training = simulation.begin()
+    measured = measurement(config, simulation.problem, training)
+    spent = 0.0
+
+    def timed(x: Tensor) -> dict[str, float]:
+        nonlocal spent
+        started = perf_counter()
+        found = measured(x)
+        spent += perf_counter() - started
+        return found
+
+    train(training, config.steps, timed, config.eval_every, lambda record: False, config.seed)
+    return spent, training.seconds
+
+
+SHORT_RUN = """
+import sys
+if {blocked}:
+    sys.modules["numba"] = None
+import docom
+problem = docom.problems.LeafSynthetic()
+docom.simulate(problem, docom.DoCoM(lr=0.01, gamma=0.2, beta=0.01), compressor={compressor!r}, steps={steps}, batch_size=2)
+"""
+
+
+def startup_case(turns: int, steps: int = 200) -> Case:
+    """What a process takes before it does anything, and a short run with and without compiled kernels."""
+    python = [sys.executable]
+    programs = {
+        "import torch": [*python, "-c", "import torch"],
+        "import torch, docom": [*python, "-c", "import torch, docom"],
+        "docom --help": [*python, "-m", "docom", "--help"],
+    }
+    for compressor in ("topk:0.05", "quantize:4"):
+        for title, blocked in (("compiled", False), ("plain", True)):
+            code = SHORT_RUN.format(blocked=blocked, compressor=compressor, steps=steps)
+            programs[f"{steps} steps {compressor}, {title}"] = [*python, "-c", code]
+    for command in programs.values():  # kernels are in the cache, files in memory
+        subprocess.run(command, check=True, capture_output=True, cwd=Path.home())
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(turns):
+        for name, command in programs.items():
+            started = perf_counter()
+            subprocess.run(command, check=True, capture_output=True, cwd=Path.home())
+            times[name].append(perf_counter() - started)
+    case = Case("startup", "whole processes, from their start to their end", times)
+    pairs = zip(times["import torch, docom"], times["import torch"], strict=True)
+    case.facts["import docom over torch s"] = Spread.of([both - torch_alone for both, torch_alone in pairs]).middle
+    return case

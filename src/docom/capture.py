@@ -1,0 +1,67 @@
+"""A step recorded once on a GPU and replayed, so that no time goes by between its kernels.
+
+A step of a small problem is a hundred kernels of a few microseconds each, and starting one from Python costs more than
+running it. A CUDA graph starts all of them at once. What changes from step to step must then be on the device: the step's
+number is a counter there, batches and noise are drawn from it, and step sizes that follow a schedule are read from a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from docom.algorithms import Algorithm, Hyper
+from docom.rng import Tick
+from docom.schedules import Constant
+
+WARM_UP = 3  # steps done one kernel at a time, in which kernels are compiled and buffers made
+TABLE = 4096  # steps whose sizes are on the device at a time
+
+
+class StepSizes:
+    """The step sizes of a method on the device: numbers where they are constant, else 0-d tensors that follow the step."""
+
+    def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
+        schedules = algorithm.steps()
+        self.constant = {name: s(0) for name, s in schedules.items() if isinstance(s, Constant)}
+        self.varying = {name: s for name, s in schedules.items() if name not in self.constant}
+        self.table = torch.zeros(TABLE, max(1, len(self.varying)), dtype=torch.float64, device=device)
+        self.start = torch.zeros((), dtype=torch.int64, device=device)
+        self.until = 0
+
+    def provide(self, step: int) -> None:
+        """See to it that the table covers this step."""
+        if not self.varying or step < self.until:
+            return
+        rows = [[schedule(t) for schedule in self.varying.values()] for t in range(step, step + TABLE)]
+        self.table.copy_(torch.tensor(rows, dtype=torch.float64))
+        self.start.fill_(step)
+        self.until = step + TABLE
+
+    def at(self, counter: Tensor, step: int) -> Hyper:
+        """The sizes of the step that ``counter`` says; ``t`` is the number of the step that is being recorded."""
+        if not self.varying:
+            return Hyper(t=step, **self.constant)
+        row = self.table.index_select(0, (counter - self.start).reshape(1))[0]
+        return Hyper(t=step, **self.constant, **dict(zip(self.varying, row, strict=True)))
+
+
+class RecordedStep:
+    """``run(hyper, moment)``, recorded at step ``step`` and replayed for it and those that follow."""
+
+    def __init__(self, run: Callable[[Hyper, Tick], None], algorithm: Algorithm, device: torch.device, step: int) -> None:
+        self.sizes = StepSizes(algorithm, device)
+        self.sizes.provide(step)
+        self.counter = torch.full((), step, dtype=torch.int64, device=device)
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(device)
+        with torch.cuda.graph(self.graph):
+            run(self.sizes.at(self.counter, step), Tick(self.counter))
+            self.counter.add_(1)
+
+    def replay(self, step: int) -> None:
+        """Do step ``step``, which follows the one before."""
+        self.sizes.provide(step)
+        self.graph.replay()

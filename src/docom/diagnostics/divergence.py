@@ -1,0 +1,97 @@
+"""Seeing a run run away while it still looks well, and saying which step size to lower.
+
+The loss at the average model is the last to know: with too large a consensus step the agents drift apart around a mean that
+is still fine. The potential knows first. A run counts as diverging once its potential (the consensus gap and the gradient
+norm, for methods without one) has grown by a factor of ten over the last six records, or six stretches of 2, 4, 8, ...
+records, from each to the next, and without slowing down: noise does not do the first, a start-up from zero not the last.
+
+Which step size? Where the gradient at the mean has grown too and is the larger error, the mean itself runs away: lr. Else the
+disagreement does, and gossip does not keep up: gamma if it is larger than what this graph and compressor bear, else lr, which
+drives the agents apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Record = dict[str, float]
+
+POINTS = 6
+GROWTH = 10.0
+GREW = 2.0  # by this factor the gradient at the mean must have grown to be blamed
+SLOWING = 0.75  # rate of growth in the second half over that in the first below which a series is settling down
+WATCHED = (("potential", 1.0), ("consensus_gap", 2.0), ("grad_norm_at_mean", 2.0))  # and its power: all are squares
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A run seen to diverge: what grows, by which factor a step, from which step to which."""
+
+    measure: str
+    factor: float
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.last:,}: the {self.measure.replace('_', ' ')} has grown by a factor of {self.factor:.4g} a step "
+            f"since step {self.first:,}"
+        )
+
+
+def diverging(records: Sequence[Record]) -> Divergence | None:
+    """Whether the last records show a run that diverges."""
+    keys = WATCHED[:1] if "potential" in records[-1] else WATCHED[1:]
+    for key, power in keys:
+        series = [(int(r["step"]), r[key]) for r in records if key in r and r["step"] > 0]
+        stretch = 1
+        while POINTS * stretch <= len(series):
+            if (found := _growing(key, power, series[-POINTS * stretch :], stretch)) is not None:
+                return found
+            stretch *= 2
+    return None
+
+
+def advice(
+    divergence: Divergence,
+    records: Sequence[Record],
+    L: float,
+    n: int,
+    lr: float,
+    gamma: float | None,
+    bearable: Callable[[], float | None],
+) -> str:
+    """What to do, in a sentence.
+
+    L, n: to weigh disagreement against the gradient. gamma: of the run, None where the method has none. bearable: measures the
+    gamma that this graph and compressor bear; called only where it matters.
+    """
+    gradients = [r["grad_norm_at_mean"] for r in records if "grad_norm_at_mean" in r and r["step"] >= divergence.first]
+    gradient = gradients[-1] if gradients else 0.0
+    apart = L * records[-1]["consensus_gap"] / n
+    sizes = f"gradient norm {gradient:.3g} at the mean, disagreement {apart:.3g} in the same unit"
+    if gradients and gradient >= max(apart, GREW * gradients[0]):
+        return f"{divergence}: the average model runs away ({sizes}); lower lr, which is {lr:.3g}"
+    if gamma is not None and (limit := bearable()) is not None and gamma > limit:
+        return (
+            f"{divergence}: the agents drift apart ({sizes}); lower gamma, which is {gamma:.3g}, to {limit:.3g} "
+            "(measured for this graph and compressor), or use gamma=auto"
+        )
+    return f"{divergence}: the agents drift apart ({sizes}) faster than gossip brings them together; lower lr, which is {lr:.3g}"
+
+
+def _growing(key: str, power: float, series: Sequence[tuple[int, float]], stretch: int) -> Divergence | None:
+    if not all(0 < value < math.inf for _, value in series):
+        return None
+    logs = [power * math.log(value) for _, value in series]
+    levels = [sum(logs[k : k + stretch]) / stretch for k in range(0, len(logs), stretch)]
+    rises = [after - before for before, after in pairwise(levels)]
+    half = len(rises) // 2
+    early, late = sum(rises[:half]) / half, sum(rises[half:]) / (len(rises) - half)
+    if min(rises) <= 0 or sum(rises) < math.log(GROWTH) or late < SLOWING * early:
+        return None
+    first, last = series[0][0], series[-1][0]
+    return Divergence(key, math.exp((logs[-1] - logs[0]) / power / (last - first)), first, last)

@@ -1,0 +1,85 @@
+"""Why a run of several processes fails: each puts up a note, and whoever lost a neighbour reads who lost whom.
+
+A process that is gone or stalled puts up nothing; that is how it is told from those that only wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+GRACE = 1.5  # seconds until all processes that can have put up their notes
+
+
+class Store(Protocol):
+    """What is used of a store of ``torch.distributed``."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write."""
+
+    def get(self, key: str) -> bytes:
+        """Read what is there."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Whether all of them are there."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the failure began: the processes that are gone, or the one that told its cause."""
+
+    ranks: list[int]
+    cause: str | None = None
+
+
+class Board:
+    """Notes by rank, in the key-value store at which the processes met."""
+
+    def __init__(self, store: Store, rank: int) -> None:
+        self.store, self.rank = store, rank
+
+    def post_up(self, note: dict[str, Any]) -> None:
+        """Put up this process's note."""
+        self._try(lambda: self.store.set(_key(self.rank), json.dumps(note)))
+
+    def origin(self, lost: Iterable[int]) -> Origin | None:
+        """Follow the notes from the processes that were lost to those that put up none, or that tell a cause."""
+        deadline = time.monotonic() + GRACE
+        while True:
+            silent, seen, ahead = [], set(), list(lost)
+            while ahead:
+                rank = ahead.pop()
+                if rank in seen or rank == self.rank:
+                    continue
+                seen.add(rank)
+                note = self._note(rank)
+                if note is None:
+                    silent.append(rank)
+                elif "cause" in note:
+                    return Origin([rank], str(note["cause"]))
+                else:
+                    ahead += [int(other) for other in note.get("waits_for", [])]
+            if time.monotonic() > deadline:
+                return Origin(sorted(silent)) if silent else None
+            time.sleep(0.05)
+
+    def _note(self, rank: int) -> dict[str, Any] | None:
+        if not self._try(lambda: self.store.check([_key(rank)])):
+            return None
+        text = self._try(lambda: self.store.get(_key(rank)))
+        note = json.loads(text) if text else None
+        return note if isinstance(note, dict) else None
+
+    def _try(self, what: Any) -> Any:
+        """None where the store has gone with the process that kept it."""
+        try:
+            return what()
+        except (RuntimeError, ValueError):
+            return None
+
+
+def _key(rank: int) -> str:
+    return f"docom/failure/{rank}"

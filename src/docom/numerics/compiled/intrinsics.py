@@ -1,0 +1,40 @@
+"""Three things machines do in one instruction and numba has no public name for."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator"
+
+
+@intrinsic
+def pointer(typing_context, address):
+    """An integer address as a pointer."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), generate
+
+
+@intrinsic
+def bit_pattern(typing_context, number):
+    """The bits of a float32 or float64 as an unsigned integer of the same width."""
+    pattern = types.uint32 if number == types.float32 else types.uint64
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(pattern.bitwidth))
+
+    return pattern(number), generate
+
+
+@intrinsic
+def lowest_bit(typing_context, mask):
+    """The number of the lowest bit set in a uint64 that is not zero."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(mask), generate

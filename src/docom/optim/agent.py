@@ -1,0 +1,97 @@
+"""One agent's side of a method, driven by gradients that come from outside.
+
+The simulator runs ``advance``, gradients, ``absorb``. A training loop brings the gradients first, so here a step is
+``absorb``, which ends step t - 1 of the method, and ``advance``, which begins step t: the same sequence, cut elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from docom.algorithms import Algorithm, Hyper
+from docom.channels import Links, NonFiniteVariable
+from docom.transports import ExchangeError
+
+Rate = float | Tensor
+CHECKED_EVERY = 50  # steps between looks at what a GPU has noted
+
+
+class Agent:
+    """The rows of one agent, its channels, and how many steps it has taken.
+
+    rate: the step size of the last step: a number, or one a coordinate ``[1, d]``.
+    """
+
+    def __init__(self, algorithm: Algorithm, links: Links, number: int, x0: Tensor, grad0: Tensor, rate: Rate) -> None:
+        self.algorithm, self.links, self.number = algorithm, links, number
+        self.step, self.rate = 0, rate
+        self.state = algorithm.init(x0, grad0, links, self._hyper(0))
+        self.state.points = (self.state.x,)
+
+    @property
+    def points(self) -> tuple[Tensor, ...]:
+        """Where gradients are wanted: at the model, and for some methods at the one before it too."""
+        return self.state.points
+
+    def absorb(self, gradients: Sequence[Tensor]) -> None:
+        """Take the gradients at `points`, all on one batch."""
+        self._run(lambda: self.algorithm.absorb(self.state, gradients, self.links, self._hyper(self.step - 1)))
+
+    def advance(self, rate: Rate) -> None:
+        """Move the model and talk to the neighbours."""
+        self.rate = rate
+        self._run(lambda: self.algorithm.advance(self.state, self.links, self._hyper(self.step)))
+        self.step += 1
+        if self.step % CHECKED_EVERY == 0:
+            self.check()
+
+    def check(self) -> None:
+        """Raise the error of numbers that ran away on a GPU, which are noted there and looked up only now."""
+        self._run(self.links.check)
+
+    def _hyper(self, t: int) -> Hyper:
+        hyper = self.algorithm.hyper(t)
+        hyper.lr = self.rate
+        return hyper
+
+    def _run(self, half_step: Any) -> None:
+        try:
+            half_step()
+        except NonFiniteVariable as error:
+            raise FloatingPointError(
+                f"agent {self.number}, step {self.step}: NaN or infinity in the {error.variable}; "
+                f"{self.algorithm.name} has diverged, lower lr or gamma, or clip gradients"
+            ) from None
+        except ExchangeError as error:
+            error.step = self.step
+            raise
+
+    def saved(self) -> dict[str, Any]:
+        """All that must be saved, as plain containers of tensors and numbers."""
+        self.check()
+        rows = self.state.rows()
+        names = [next((name for name, row in rows.items() if row is point), None) for point in self.points]
+        if None in names:
+            raise TypeError(
+                f"{self.algorithm.name} wants gradients at rows that are not in its state, so it cannot be saved"
+            )
+        return {
+            "step": self.step,
+            "rate": self.rate,
+            "points": names,
+            "state": rows,
+            "links": self.links.rows(),
+            "rounds": self.links.rounds(),
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take back what `saved` gave."""
+        for name, row in self.state.rows().items():
+            row.copy_(saved["state"][name])
+        self.links.load(saved["links"], saved["rounds"])
+        self.state.points = tuple(getattr(self.state, name) for name in saved["points"])
+        rate = saved["rate"]
+        self.step, self.rate = int(saved["step"]), rate.to(self.state.x.device) if isinstance(rate, Tensor) else rate

@@ -1,0 +1,330 @@
+"""The optimizer: a shell around an algorithm, its channels and the processes of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from docom.algorithms import Algorithm
+from docom.compressors import Compressor
+from docom.optim import parameters
+from docom.optim.agent import Agent, Rate
+from docom.optim.parameters import Flat, digest
+from docom.optim.processes import Processes
+from docom.optim.replay import Draws, replayed, why_not
+from docom.optim.statistics import RunningStatistics, measured
+from docom.optim.surroundings import Surroundings, check, plain
+
+OWN = "docom"  # what of a state_dict is this optimizer's own
+
+
+class Decentralized(Optimizer):
+    """Train a model on this agent's data, and agree with the neighbours on it.
+
+    Args:
+        params: as for any torch optimizer: parameters, named parameters, or groups of them with an ``lr`` each.
+        algorithm: see `docom.algorithms`; its lr is that of groups which have none of their own.
+        topology: a name ("ring", "exponential", "erdos-renyi:0.3"), a networkx graph, or a mixing matrix.
+        weights: "uniform", "metropolis", "lazy", "max-degree" or a matrix; see `docom.weights.network`.
+        compressor: a name ("topk:0.05", "quantize:4", "topk:0.05,scope=tensor,whole=1000") or an object.
+        model: the module, for its buffers: they start as agent 0's, and a second call of the closure leaves them alone.
+        buffers: running statistics of norms are "local", or "average": mixed with the neighbours' after every step and
+            averaged by `consensus_`; needs ``model``.
+        dtype: of the optimizer's own rows: float64 for float64 models, else float32.
+        seed: of compression noise and random topologies.
+        peer_timeout: seconds a neighbour may stay silent.
+
+    The number of agents is the number of processes. Where no process group exists but torchrun's variables do, one is
+    made: NCCL for a GPU each, else gloo. All agents start from agent 0's parameters.
+
+    The first `step` initialises the method from its batch, so it stands for b0; give it a larger batch to start better.
+    """
+
+    # Asks GradScaler to call `step` even where this agent's gradients overflowed: the neighbours wait for its message.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        params: Any,
+        algorithm: Algorithm,
+        topology: Any = "ring",
+        weights: Any = None,
+        compressor: str | Compressor | None = "none",
+        *,
+        model: nn.Module | None = None,
+        buffers: str = "local",
+        dtype: torch.dtype | None = None,
+        seed: int = 0,
+        peer_timeout: float = 300.0,
+    ) -> None:
+        check(algorithm, model, buffers, dtype)
+        self.algorithm = algorithm  # its automatic consensus steps are filled in at the first step
+        self.model, self.buffers = model, buffers
+        self._agent: Agent | None = None
+        self._around: Surroundings | None = None
+        super().__init__(params, {"lr": algorithm.steps()["lr"].value})
+        self._processes = Processes.join(parameters.check(self.param_groups))
+        self._around = Surroundings(algorithm, self._processes, topology, weights, compressor, seed, peer_timeout)
+        self.dtype = dtype or self._row_type()
+        self._statistics = RunningStatistics(model if buffers == "average" else None, self.dtype)
+        self._measured: dict[str, float] = {}
+        self._sent_before = 0
+        self._begin_together([p for group in self.param_groups for p in group["params"]])
+        if model is not None:
+            self._processes.start_from_first(model.buffers())
+
+    # What a torch optimizer does
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; return the closure's loss, which is that of the model as it was before.
+
+        closure: clears the gradients, computes the loss on this step's batch, calls ``backward`` and returns the loss.
+            Methods that compare two models on one batch run it twice and cannot do without; for others ``step()`` after
+            ``backward()`` will do.
+        """
+        two = self.algorithm.points_per_step > 1
+        overflow = getattr(self, "found_inf", None)  # what a GradScaler has found, where one drives this step
+        if (reason := why_not(self.algorithm, closure is not None, overflow is not None)) is not None:
+            raise RuntimeError(self._at(reason))
+        self._check_model()
+        draws = Draws.now(self.device) if two else None
+        loss = None if closure is None else _with_gradients(closure)
+        if overflow is not None and self._processes.any(bool(overflow)):
+            return loss  # some agent's gradients overflowed in fp16: all skip the step
+        gradients = [self._flat.gradients(0, getattr(self, "grad_scale", None))]
+        if self._agent is None:
+            self._agent = self._start(gradients[0])
+        else:
+            if draws is not None and closure is not None:
+                gradients.append(self._old_gradient(closure, draws, self._agent.points[1]))
+            self._agent.absorb(gradients)
+        self._agent.advance(self._rate(self._agent.step))
+        self._flat.publish(self._agent.points[0])
+        self._statistics.mix()
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, before the first step only; every process must add the same."""
+        if self._agent is not None:
+            raise RuntimeError(
+                self._at(
+                    "a parameter group cannot be added once agents exchange messages; add it before the first step"
+                )
+            )
+        super().add_param_group(param_group)
+        if self._around is not None:
+            parameters.check(self.param_groups)
+            self._begin_together(self.param_groups[-1]["params"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What torch's optimizers save, and this agent's rows; save one file an agent.
+
+        Tensors, numbers and strings only, so ``torch.load(weights_only=True)`` reads it. As with every torch optimizer
+        the tensors are the optimizer's own, not copies.
+        """
+        saved = super().state_dict()
+        saved[OWN] = {"agent": self.agent, "settings": self._settings(), "started": self._agent is not None}
+        if self._agent is not None:
+            own = {"method": self._agent.saved(), "gamma": self._gamma, "bytes": self._bytes()}
+            saved[OWN] |= own | {"statistics": self._statistics.rounds}
+        return saved
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave, bit for bit; the model's trained parameters are set as they were then."""
+        if OWN not in state_dict:
+            raise ValueError("this is no state of a Decentralized optimizer: it holds no rows of an agent")
+        own = state_dict[OWN]
+        mine = {"agent": str(self.agent)} | self._settings()
+        theirs = {"agent": str(own["agent"])} | own["settings"]
+        different = [f"{k}: {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v]
+        if different:
+            raise ValueError(self._at(f"the state is of another run ({'; '.join(different)})"))
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != OWN})
+        if not own["started"]:
+            self._agent = None
+            return
+        if self._agent is None:
+            row = self._flat.row()
+            self._agent = self._new_agent(row, row, own["gamma"])
+        self._agent.load(own["method"])
+        self._sent_before = own["bytes"] - self._transport.bytes_sent
+        self._statistics.resume(own["statistics"])
+        self._flat.publish(self._agent.points[0])
+
+    def __repr__(self) -> str:
+        around = self._surroundings
+        about = f"agent {self.agent} of {self.agents}: {around.network}"
+        return f"{self.algorithm}\n{about}\ncompressor: {plain(around.compressors)}\n{super().__repr__()}"
+
+    # What only agents do
+
+    @property
+    def agent(self) -> int:
+        """The number of this process's agent."""
+        return self._processes.agent
+
+    @property
+    def agents(self) -> int:
+        """How many there are."""
+        return self._processes.count
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self._flat.device
+
+    @property
+    def stats(self) -> dict[str, float | None]:
+        """How the run stands, without any communication.
+
+        step: steps done. bytes: what this agent has put on the network, headers included. wire_bytes: all agents' messages
+        as encoded. bits: one agent's by the papers' formula. consensus_distance, tracking_error: as of the last `measure`,
+        whose step is ``measured_at``; None before.
+        """
+        unknown: dict[str, float | None] = {"consensus_distance": None, "tracking_error": None, "measured_at": None}
+        step, wire_bytes, bits = 0, 0, 0.0
+        if self._agent is not None:
+            step, links = self._agent.step, self._agent.links
+            wire_bytes = links.wire_bytes + self._statistics.wire_bytes
+            bits = links.bits + self._statistics.bits
+        return {
+            "step": step,
+            "bytes": self._bytes(),
+            "wire_bytes": wire_bytes,
+            "bits": bits,
+            **unknown,
+            **self._measured,
+        }
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float | None]:
+        """Measure how far agents are apart, by all-reduces of whole vectors; every process must call it. Returns `stats`."""
+        if self._agent is not None:
+            self._mean_model(self._agent)
+        return self.stats
+
+    @torch.no_grad()
+    def consensus_(self) -> None:
+        """Put the average of all agents' models into the parameters, everywhere the same; every process must call it.
+
+        The method's own rows stay: to go on training afterwards, call `restore_`.
+        """
+        if self._agent is None:
+            return
+        self._flat.write(self._mean_model(self._agent))
+        self._statistics.average(self._processes)
+
+    @torch.no_grad()
+    def restore_(self) -> None:
+        """Put this agent's own model back into the parameters, after `consensus_` or any other change to them."""
+        if self._agent is not None:
+            self._flat.publish(self._agent.points[0])
+
+    # How it is done
+
+    def _begin_together(self, params: Iterable[Tensor]) -> None:
+        """Make sure that all processes were given the same, and start from the first one's parameters."""
+        self._flat = Flat(self.param_groups, self.dtype)
+        rates = ", ".join(str(group["lr"]) for group in self.param_groups)
+        self._processes.agree(self._settings() | {"lr": rates})
+        with torch.no_grad():
+            self._processes.start_from_first(params)
+
+    def _start(self, gradient: Tensor) -> Agent:
+        """The method before its first step, from the common model and the gradient of the first batch."""
+        x0 = self._flat.row()
+        self._processes.agree(
+            self._settings() | {"the model at the first step (load it before the optimizer is made)": digest(x0)}
+        )
+        return self._new_agent(x0, gradient, self._surroundings.automatic_gamma(self._flat.layout))
+
+    def _new_agent(self, x0: Tensor, gradient: Tensor, gamma: dict[str, float]) -> Agent:
+        around = self._surroundings
+        self._gamma, self.algorithm = gamma, around.algorithm.with_gamma(gamma)
+        self._transport = around.transport(self.device)
+        self._statistics.open(around.network, self._transport, len(self.algorithm.channels))
+        links = around.links(self._flat, self._transport)
+        return Agent(self.algorithm, links, self.agent, x0, gradient, self._rate(0))
+
+    def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
+        """The gradient on the same batch at the old model; model, gradients and generators end as they were."""
+        assert self._agent is not None
+        fresh = [p.grad for p in self._flat.parameters]
+        for parameter in self._flat.parameters:
+            parameter.grad = None
+        self._flat.write(point)
+        with replayed(draws, self.model):
+            _with_gradients(closure)
+        row = self._flat.gradients(1)
+        self._flat.publish(self._agent.points[0])
+        for parameter, gradient in zip(self._flat.parameters, fresh, strict=True):
+            parameter.grad = gradient
+        return row
+
+    def _rate(self, step: int) -> Rate:
+        """The step size: a number where all groups have the same, else one a coordinate."""
+        schedule = self.algorithm.steps()["lr"]
+        rates = []
+        for number, group in enumerate(self.param_groups):
+            lr = float(group["lr"])
+            if not (isfinite(lr) and lr >= 0) or (lr == 0 and self.algorithm.divides_by_lr):
+                allowed = "> 0, because it divides by it" if self.algorithm.divides_by_lr else ">= 0"
+                raise ValueError(self._at(f"lr of group {number} is {lr}; {self.algorithm.name} needs lr {allowed}"))
+            rates.append(replace(schedule, value=lr)(step))
+        used = {rate for rate, share in zip(rates, self._flat.shares, strict=True) if share}
+        return used.pop() if len(used) == 1 else self._flat.spread(rates)
+
+    def _check_model(self) -> None:
+        if (thawed := self._flat.thawed()) is not None and self._agent is None:
+            self._flat = Flat(self.param_groups, self.dtype)
+        elif thawed is not None:
+            raise RuntimeError(
+                self._at(f"{thawed} was frozen at the first step and is not any more; make a new optimizer to train it")
+            )
+        if self._agent is None:
+            return
+        changed = self._flat.changed(self._agent.points[0])
+        if changed is not None:
+            raise RuntimeError(
+                self._at(
+                    f"{changed} was changed since the last step (by consensus_, by loading or by hand), but the method goes on "
+                    "from its own rows; call restore_() to train on from them, or make a new optimizer to start anew"
+                )
+            )
+
+    def _mean_model(self, agent: Agent) -> Tensor:
+        mean, found = measured(agent, self._processes)
+        self._measured = found | {"measured_at": agent.step}
+        return mean
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        assert self._around is not None, "made with the optimizer"
+        return self._around
+
+    def _settings(self) -> dict[str, str]:
+        return self._surroundings.described(self._flat) | {"buffers": self.buffers}
+
+    def _row_type(self) -> torch.dtype:
+        kinds = {p.dtype for group in self.param_groups for p in group["params"] if p.requires_grad}
+        return torch.float64 if kinds == {torch.float64} else torch.float32
+
+    def _bytes(self) -> int:
+        return self._sent_before + (0 if self._agent is None else self._transport.bytes_sent)
+
+    def _at(self, text: str) -> str:
+        """Agent and step first."""
+        return f"agent {self.agent}, step {0 if self._agent is None else self._agent.step}: {text}"
+
+
+@torch.enable_grad()
+def _with_gradients(closure: Callable[[], Any]) -> Any:
+    return closure()

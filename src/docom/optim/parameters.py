@@ -1,0 +1,131 @@
+"""The trainable parameters of a model as one row of numbers, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from docom.layout import Layout
+
+Group = dict[str, Any]
+
+
+def trainable(group: Group) -> list[Tensor]:
+    """What of a group is trained: frozen and empty tensors stay out of the row, and out of every message."""
+    return [p for p in group["params"] if p.requires_grad and p.numel() > 0]
+
+
+def describe(groups: Sequence[Group]) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter with the name errors give it: its own where the user passed ``named_parameters()``."""
+    for number, group in enumerate(groups):
+        names = group.get("param_names") or [f"parameter {i} of group {number}" for i in range(len(group["params"]))]
+        yield from zip(names, group["params"], strict=True)
+
+
+class Flat:
+    """The parameters of all groups, one after the other in a row ``[1, d]`` of ``dtype``.
+
+    The row may be more precise than the parameters: a bf16 model then holds the rounded row.
+    """
+
+    def __init__(self, groups: Sequence[Group], dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.parameters = [p for group in groups for p in trainable(group)]
+        if not self.parameters:
+            raise ValueError("no parameter requires a gradient: there is nothing to train")
+        self.names = [name for name, p in describe(groups) if p.requires_grad and p.numel() > 0]
+        self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in self.parameters))
+        self.shares = [sum(p.numel() for p in trainable(group)) for group in groups]
+        self.frozen = [(name, p) for name, p in describe(groups) if not p.requires_grad]
+        self.device = self.parameters[0].device
+        self._written: list[int] = []
+        self._gradients: list[Tensor] = []
+        self._spread: dict[tuple[float, ...], Tensor] = {}
+
+    def row(self) -> Tensor:
+        """The parameters as a new row."""
+        return self._filled(self._empty(), self.parameters)
+
+    def write(self, row: Tensor) -> None:
+        """Put a row into the parameters."""
+        torch._foreach_copy_(self.parameters, self._views(row))
+
+    def publish(self, row: Tensor) -> None:
+        """Put a row into the parameters, and remember that it is there."""
+        self.write(row)
+        self._written = [p._version for p in self.parameters]
+
+    def changed(self, row: Tensor) -> str | None:
+        """The first parameter that no longer holds its part of the published row.
+
+        Numbers are compared only where somebody has written since, so that the usual answer costs nothing.
+        """
+        if [p._version for p in self.parameters] == self._written:
+            return None
+        for name, parameter, part in zip(self.names, self.parameters, self._views(row), strict=True):
+            if not torch.equal(parameter, part.to(parameter.dtype)):
+                return name
+        self._written = [p._version for p in self.parameters]
+        return None
+
+    def gradients(self, number: int, scale: Tensor | None = None) -> Tensor:
+        """The gradients as row ``number`` of those of a step; zero where a parameter took no part in the loss.
+
+        scale: what the loss was multiplied with.
+        """
+        while len(self._gradients) <= number:
+            self._gradients.append(self._empty())
+        row = self._gradients[number]
+        found = [p.grad for p in self.parameters]
+        if any(g is None for g in found):
+            row.zero_()
+        self._filled(row, [None if g is None else g.to_dense() if g.is_sparse else g for g in found])
+        return row if scale is None else row.div_(scale.to(row.device, row.dtype))
+
+    def spread(self, values: Sequence[float]) -> Tensor:
+        """One value a group as one value a coordinate, ``[1, d]``.
+
+        In float64, so that what a method computes with it is rounded once, as it is with a plain number.
+        """
+        wanted = tuple(values)
+        if wanted not in self._spread:
+            parts = [torch.full((share,), v, dtype=torch.float64) for v, share in zip(wanted, self.shares, strict=True)]
+            self._spread = {wanted: torch.cat(parts).unsqueeze(0).to(self.device)}  # the last one only: it is a row
+        return self._spread[wanted]
+
+    def thawed(self) -> str | None:
+        """The first parameter that was frozen at the start and is not any more."""
+        return next((name for name, p in self.frozen if p.requires_grad), None)
+
+    def _empty(self) -> Tensor:
+        return torch.empty(1, self.layout.dimension, dtype=self.dtype, device=self.device)
+
+    def _views(self, row: Tensor) -> list[Tensor]:
+        return [part.view(p.shape) for p, part in zip(self.parameters, row[0].split(self.layout.sizes), strict=True)]
+
+    def _filled(self, row: Tensor, tensors: Iterable[Tensor | None]) -> Tensor:
+        pairs = [(view, t) for view, t in zip(self._views(row), tensors, strict=True) if t is not None]
+        if pairs:
+            torch._foreach_copy_([view for view, _ in pairs], [t.detach() for _, t in pairs])
+        return row
+
+
+def digest(row: Tensor) -> str:
+    """A name for the bits of a tensor."""
+    return sha256(row.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+
+
+def check(groups: Sequence[Group]) -> torch.device:
+    """Refuse parameters that cannot be one row; return where they are."""
+    found = [(name, p) for name, p in describe(groups) if p.requires_grad]
+    for name, parameter in found:
+        if not parameter.is_floating_point():
+            raise TypeError(f"{name} is {parameter.dtype}; only real floating point parameters can be trained here")
+    devices = {p.device for _, p in found}
+    if len(devices) > 1:
+        raise ValueError(f"all parameters must be on one device, got {', '.join(sorted(map(str, devices)))}")
+    return devices.pop() if devices else torch.device("cpu")

@@ -1,0 +1,89 @@
+"""Running a user's closure a second time as if it had run once.
+
+Methods that compare two models on one batch call the closure again with the old model. Dropout must then draw the same
+masks, running statistics must not move twice, and what comes after must not notice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from docom.algorithms import Algorithm
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where the random generators a closure may use stand: python's, numpy's, torch's, and the GPU's."""
+
+    python: Any
+    numpy: Any
+    cpu: Tensor
+    cuda: Tensor | None
+    device: torch.device
+
+    @staticmethod
+    def now(device: torch.device) -> Draws:
+        """As they are, for a model on that device."""
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return Draws(random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda, device)  # noqa: NPY002
+
+    def restore(self) -> None:
+        """Draw again what was drawn from here on."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, self.device)
+
+
+@contextmanager
+def replayed(start: Draws, model: nn.Module | None) -> Iterator[None]:
+    """Inside, random numbers are those drawn since ``start``; afterwards they go on as if nothing had been drawn here.
+
+    Buffers end as they were: those of ``model``, or of every module that runs where no model is known.
+    """
+    end = Draws.now(start.device)
+    kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def keep(module: nn.Module, _: Any = None) -> None:
+        for buffer in module.buffers():
+            if id(buffer) not in kept:
+                kept[id(buffer)] = buffer, buffer.detach().clone()
+
+    hook = None
+    if model is None:
+        hook = register_module_forward_pre_hook(keep)
+    else:
+        keep(model)
+    start.restore()
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
+        for buffer, before in kept.values():
+            buffer.copy_(before)
+        end.restore()
+
+
+def why_not(algorithm: Algorithm, given: bool, scaled: bool) -> str | None:
+    """Why a step cannot be taken: without the closure it needs, or with one while a GradScaler has ``scaled`` gradients."""
+    if algorithm.points_per_step == 1:
+        if given and scaled:
+            return "a GradScaler takes no closure: its gradients would not be scaled; call step() after backward()"
+        return None
+    if given and not scaled:
+        return None
+    why = f"{algorithm.name} compares the gradients of two models on one batch, so step needs a closure to run twice"
+    if "beta" in algorithm.steps():
+        why += "; with beta=1 it needs one gradient, and step() after backward() will do"
+    return why + "; a GradScaler takes no closure: use bf16 autocast, which needs no scaler" if scaled else why

@@ -1,0 +1,101 @@
+"""What surrounds an agent: the other processes, the network, the compressors. Checked, compared, and opened."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import nn
+
+from docom import compressors
+from docom.algorithms import Algorithm
+from docom.channels import Links, open_links
+from docom.compressors import Compressor
+from docom.consensus import channel_compressors, resolve_gamma
+from docom.layout import Layout
+from docom.optim.parameters import Flat, digest
+from docom.optim.processes import Processes
+from docom.transports import InProcess, TorchDist
+from docom.weights import network
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+GAMMAS = ("gamma", "gamma_g")
+
+
+class Surroundings:
+    """All that is fixed for the whole run, but for the parameters. ``algorithm`` is as the user gave it."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        processes: Processes,
+        topology: Any,
+        weights: Any,
+        compressor: str | Compressor | None,
+        seed: int,
+        peer_timeout: float,
+    ) -> None:
+        self.algorithm, self.processes, self.seed, self.peer_timeout = algorithm, processes, seed, peer_timeout
+        self.network = network(topology, processes.count, weights, seed)
+        self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
+
+    def described(self, flat: Flat) -> dict[str, str]:
+        """In words: what all agents must have in common, and a run with the one it goes on from."""
+        shapes = torch.tensor(list(str(flat.layout.shapes).encode()), dtype=torch.uint8)
+        return {
+            "number of agents": str(self.network.n),
+            "algorithm": plain(self.algorithm),
+            "compressor": plain(self.compressors),
+            "network": f"{self.network} ({digest(torch.tensor(self.network.matrix))})",
+            "parameters": f"{flat.layout.dimension} numbers in {len(flat.parameters)} tensors ({digest(shapes)})",
+            "groups": ", ".join(map(str, flat.shares)),
+            "dtype": str(flat.dtype),
+            "seed": str(self.seed),
+        }
+
+    def automatic_gamma(self, layout: Layout) -> dict[str, float]:
+        """The consensus steps that are "auto", as agent 0 measures them: others might round to another one."""
+        found = dict.fromkeys(GAMMAS, 0.0)
+        if self.processes.agent == 0:
+            _, measurements = resolve_gamma(self.algorithm, self.compressors, self.network, layout)
+            found |= {name: measurement.gamma for name, measurement in measurements.items()}
+        values = torch.tensor([found[name] for name in GAMMAS], dtype=torch.float64)
+        self.processes.start_from_first([values])
+        return {name: value for name, value in zip(GAMMAS, values.tolist(), strict=True) if value > 0}
+
+    def transport(self, device: torch.device) -> InProcess | TorchDist:
+        """The way to the neighbours, for rows on that device."""
+        if self.network.n == 1:
+            return InProcess(self.network.degrees, device=device)
+        return TorchDist(self.network.neighbours, peer_timeout=self.peer_timeout, device=device)
+
+    def links(self, flat: Flat, transport: InProcess | TorchDist) -> Links:
+        """The channels of the method."""
+        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        return open_links(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)
+
+
+def plain(setting: object) -> str:
+    """A setting in words, without the addresses that functions have in their names."""
+    return ADDRESS.sub("", str(setting))
+
+
+def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: torch.dtype | None) -> None:
+    """Refuse what cannot be run, before anything is."""
+    if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
+        raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.01), got {algorithm!r}")
+    if "lr" not in algorithm.steps():
+        raise TypeError(f"{algorithm.name} has no lr; an optimizer's method needs one")
+    if algorithm.b0 is not None:
+        raise ValueError(
+            f"b0={algorithm.b0}: the batch of the first step is b0 here; leave b0 out, make that batch larger"
+        )
+    if algorithm.output != "last":
+        raise ValueError(f"output={algorithm.output!r}: a training loop keeps its own models; leave output out")
+    if buffers not in ("local", "average"):
+        raise ValueError(f'buffers is "local" or "average", got {buffers!r}')
+    if buffers == "average" and model is None:
+        raise ValueError('buffers="average" needs the module that has them: pass model=')
+    if dtype not in (None, torch.float32, torch.float64):
+        raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), got {dtype}")

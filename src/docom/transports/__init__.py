@@ -1,0 +1,35 @@
+"""Moving messages between agents. No arithmetic happens here.
+
+A transport serves the agents of one process, its *local* agents; in the simulator these are all of them. It hands back
+the messages of the local agents and of their neighbours, in agent order, whoever computed them and wherever.
+
+* `InProcess`: all agents are here.
+* `TorchDist`: the agents of one process among several, over ``torch.distributed``.
+"""
+
+from __future__ import annotations
+
+from docom.transports.base import Code, ExchangeError, FrameRefused, Meanwhile, PeerLost, Place, Transport
+from docom.transports.framed import Framed
+from docom.transports.inprocess import InProcess
+from docom.transports.post import Post, RanksLost
+from docom.transports.routes import Routes, blocks
+from docom.transports.torchdist import TorchDist, TorchPost
+
+__all__ = [
+    "Code",
+    "ExchangeError",
+    "FrameRefused",
+    "Framed",
+    "InProcess",
+    "Meanwhile",
+    "PeerLost",
+    "Place",
+    "Post",
+    "RanksLost",
+    "Routes",
+    "TorchDist",
+    "TorchPost",
+    "Transport",
+    "blocks",
+]

@@ -1,0 +1,183 @@
+"""What transports between processes share: frames for each neighbour process, checked and counted.
+
+A message is encoded once, put into a frame, and all frames for one process travel in one buffer of a size that both ends
+know. Agents of one process read each other's encoded messages directly. How buffers move is the subclass's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from docom import wire
+from docom.transports.base import Code, FrameRefused, Meanwhile, PeerLost, Place
+from docom.transports.post import Post, RanksLost
+from docom.transports.routes import Routes
+
+START = Place()
+MOST_STEPS = 255  # what a frame can announce
+
+
+class Framed:
+    """The transport of one of several processes; ``post`` moves its buffers.
+
+    messages_sent, bytes_sent: frames put on the network so far, and their bytes, headers included. Each frame has
+        `docom.wire.HEADER_SIZE` bytes beside its message.
+    frames_refused: frames that came and were not what had to come.
+    meet_in: steps until all processes meet, to save or to stop; 0 where none asked for it. Every frame carries it, so that
+        the wish of one process reaches all others before that step; see `ask_to_meet`.
+    """
+
+    def __init__(
+        self, neighbours: Sequence[Sequence[int]], post: Post, run: int | bytes, device: str | torch.device
+    ) -> None:
+        self.post, self.rank, self.world = post, post.rank, post.world
+        self.routes = Routes.of(neighbours, post.rank, post.world)
+        self.run = run if isinstance(run, bytes) else run.to_bytes(wire.frames.RUN_SIZE, "little")
+        post.connect(list(self.routes.to))
+        self.device = torch.device(device)
+        self.agents = torch.tensor(self.routes.agents, device=device)
+        self.senders = torch.tensor(self.routes.senders, device=device)
+        self.meanwhile: dict[int, Meanwhile] | None = {}
+        self.messages_sent = self.bytes_sent = self.frames_refused = self.meet_in = 0
+
+    def exchange(self, code: Code, message: Any, place: Place = START) -> Any:
+        """See `Transport.exchange`."""
+        payloads: dict[int, Any] = dict(zip(self.routes.agents, code.encode(message), strict=True))
+        frames = {agent: self._frame(payloads[agent], agent, place) for agent in set().union(*self.routes.to.values())}
+        outgoing = {other: [frames[agent] for agent in some] for other, some in self.routes.to.items()}
+        payloads |= dict(self._trade(outgoing, self.routes.from_, code.num_bytes, place))
+        try:
+            found = code.decode([payloads[agent] for agent in self.routes.senders])
+        except wire.WireError:
+            raise self._undecodable(code, payloads) from None
+        return moved(found, self.device)
+
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = START) -> Tensor:
+        """See `Transport.swap`; one frame an end, ordered by sender and receiver."""
+        number = {end: e for e, end in enumerate(ends)}
+        answer = torch.empty_like(rows)
+        outgoing: dict[int, list[bytes]] = {}
+        coming: dict[int, list[tuple[int, int]]] = {}
+        for i, j in sorted(ends):
+            other = self.routes.home(j)
+            if other == self.rank:
+                answer[number[i, j]] = rows[number[j, i]]
+            else:
+                outgoing.setdefault(other, []).append(self._frame(_row_bytes(rows[number[i, j]]), i, place))
+                coming.setdefault(other, []).append((j, i))
+        coming = {other: sorted(some) for other, some in coming.items()}
+        senders = {other: [j for j, _ in some] for other, some in coming.items()}
+        receivers = [i for some in coming.values() for _, i in some]
+        width = rows.shape[1] * rows.element_size()
+        for i, (j, payload) in zip(receivers, self._trade(outgoing, senders, width, place), strict=True):
+            answer[number[i, j]] = _from_bytes(payload, rows)
+        return answer
+
+    def gather(self, rows: Tensor, place: Place = START) -> Tensor:
+        """See `Transport.gather`: every process sends its agents' rows to all others."""
+        everyone = rows.new_empty(sum(map(len, self.routes.blocks)), rows.shape[1])
+        everyone[self.agents] = rows
+        if self.world == 1:
+            return everyone
+        frames = [
+            self._frame(_row_bytes(row), agent, place) for agent, row in zip(self.routes.agents, rows, strict=True)
+        ]
+        senders = {other: list(block) for other, block in enumerate(self.routes.blocks) if other != self.rank}
+        outgoing = dict.fromkeys(senders, frames)
+        for agent, payload in self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False):
+            everyone[agent] = _from_bytes(payload, rows)
+        return everyone
+
+    def ask_to_meet(self) -> None:
+        """Have all processes meet after the same step: the first before which the wish can have reached all of them."""
+        steps = min(self.routes.diameter + 1, MOST_STEPS)
+        self.meet_in = min(self.meet_in or steps, steps)
+
+    def step_done(self) -> bool:
+        """Told once a step; True where the processes meet now."""
+        if self.meet_in:
+            self.meet_in -= 1
+            return self.meet_in == 0
+        return False
+
+    def _frame(self, payload: Any, sender: int, place: Place) -> bytes:
+        return wire.frame(
+            payload, run=self.run, sender=sender, variable=place.variable, step=place.step, meet=self.meet_in
+        )
+
+    def _trade(
+        self,
+        outgoing: Mapping[int, Sequence[bytes]],
+        senders: Mapping[int, Sequence[int]],
+        length: int,
+        place: Place,
+        along_edges: bool = True,
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Every frame's sender and payload, process by process, after one exchange of buffers."""
+        if not outgoing:
+            return
+        buffers = {other: b"".join(frames) for other, frames in outgoing.items()}
+        self.messages_sent += sum(map(len, outgoing.values()))
+        self.bytes_sent += sum(map(len, buffers.values()))
+        size = wire.HEADER_SIZE + length
+        meanwhile = self.meanwhile.pop(place.variable, None) if self.meanwhile else None
+        try:
+            sizes = {other: size * len(some) for other, some in senders.items()}
+            arrived = self.post.trade(buffers, sizes, meanwhile, along_edges)
+        except RanksLost as error:
+            raise PeerLost(self.routes.of_ranks(error.ranks), error.reason, error.ranks) from None
+        for other, some in senders.items():
+            for position, sender in enumerate(some):
+                yield sender, self._open(arrived[other][position * size : (position + 1) * size], sender, length, place)
+
+    def _open(self, buffer: memoryview, sender: int, length: int, place: Place) -> memoryview:
+        try:
+            payload = wire.unframe(
+                buffer, run=self.run, sender=sender, variable=place.variable, step=place.step, length=length
+            )
+        except wire.WireError as error:
+            raise self._refused(sender, str(error)) from None
+        if meet := wire.parse_header(buffer).meet:
+            self.meet_in = min(self.meet_in or meet, meet)
+        return payload
+
+    def _refused(self, sender: int, reason: str) -> FrameRefused:
+        self.frames_refused += 1
+        return FrameRefused([sender], f"{reason} ({self.frames_refused} frame refused)")
+
+    def _undecodable(self, code: Code, payloads: Mapping[int, Any]) -> FrameRefused:
+        """The error that names the agent whose message is none, though its frame is sound."""
+        for agent, payload in payloads.items():
+            try:
+                code.decode([payload])
+            except wire.WireError as error:
+                return self._refused(agent, f"a message that cannot be decoded: {error}")
+        raise AssertionError("messages that decode one by one decode together")
+
+
+def moved(message: Any, device: torch.device) -> Any:
+    """A message, whatever tensors it is made of, on a device; decoders work on the CPU."""
+    if device.type == "cpu":
+        return message
+    if isinstance(message, Tensor):
+        return message.to(device)
+    if isinstance(message, list | tuple):
+        return type(message)(moved(part, device) for part in message)
+    if is_dataclass(message) and not isinstance(message, type):
+        return replace(message, **{f.name: moved(getattr(message, f.name), device) for f in fields(message)})
+    return message
+
+
+def _row_bytes(row: Tensor) -> bytes:
+    return wire.encode_values(row.detach().cpu().contiguous().numpy())
+
+
+def _from_bytes(payload: memoryview, like: Tensor) -> Tensor:
+    kind: Any = np.dtype("<f4") if like.dtype == torch.float32 else np.dtype("<f8")
+    return torch.from_numpy(wire.decode_values(payload, like.shape[1], kind)).to(like.device)

@@ -1,0 +1,94 @@
+"""Messages between processes by MPI (mpi4py): neighbourhood collectives along the edges, buffers only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from docom.transports.base import Meanwhile
+from docom.transports.post import Post, RanksLost
+
+QUICK = 200  # looks at once before a waiting process lets others run
+
+
+class MpiPost(Post):
+    """Buffers of ``MPI.COMM_WORLD``.
+
+    peer_timeout: seconds another process may stay silent while it is waited for.
+    """
+
+    def __init__(self, peer_timeout: float = 300.0) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise ValueError(
+                f"--backend mpi needs mpi4py and an MPI library: pip install 'docom[mpi]' ({error})"
+            ) from None
+        self._mpi: Any = MPI
+        self.peer_timeout = peer_timeout
+        self._everybody = MPI.COMM_WORLD.Dup()
+        self._everybody.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank, self.world = self._everybody.Get_rank(), self._everybody.Get_size()
+        self.local_rank: int = self._everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+        self._near: list[int] = []
+        self._graph: Any = None
+
+    def connect(self, ranks: Sequence[int]) -> None:
+        """See `Post.connect`."""
+        self._near = list(ranks)
+        self._graph = self._everybody.Create_dist_graph_adjacent(self._near, self._near, reorder=False)
+        self._graph.Set_errhandler(self._mpi.ERRORS_RETURN)
+
+    def trade(
+        self,
+        outgoing: Mapping[int, bytes],
+        sizes: Mapping[int, int],
+        meanwhile: Meanwhile | None = None,
+        along_edges: bool = False,
+    ) -> dict[int, memoryview]:
+        """See `Post.trade`."""
+        # One stretch of memory holds all that comes, another all that goes.
+        order = self._near if along_edges else sorted(sizes)
+        ends = np.cumsum([sizes[other] for other in order], dtype=np.int64)
+        arrived = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+        places = {other: slice(int(end) - sizes[other], int(end)) for other, end in zip(order, ends, strict=True)}
+        try:
+            if along_edges:
+                requests = [self._start_collective(outgoing, sizes, arrived)]
+            else:
+                requests = [self._everybody.Irecv(arrived[place], source=other) for other, place in places.items()]
+                requests += [
+                    self._everybody.Isend(np.frombuffer(data, dtype=np.uint8), dest=other)
+                    for other, data in outgoing.items()
+                ]
+            if meanwhile is not None:
+                meanwhile()
+            self._wait(requests, sorted(sizes.keys() | outgoing.keys()))
+        except self._mpi.Exception as error:
+            raise RanksLost(sizes.keys() | outgoing.keys(), f"its process is gone ({error})") from None
+        return {other: memoryview(arrived[place].data) for other, place in places.items()}
+
+    def _start_collective(self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], arrived: Any) -> Any:
+        leaving = np.frombuffer(b"".join(outgoing[other] for other in self._near), dtype=np.uint8)
+        going, coming = [len(outgoing[other]) for other in self._near], [sizes[other] for other in self._near]
+        byte = self._mpi.BYTE
+        return self._graph.Ineighbor_alltoallv(
+            [leaving, going, _starts(going), byte], [arrived, coming, _starts(coming), byte]
+        )
+
+    def _wait(self, requests: list[Any], others: list[int]) -> None:
+        deadline, looks = time.monotonic() + self.peer_timeout, 0
+        while not self._mpi.Request.Testall(requests):
+            looks += 1
+            if looks > QUICK:
+                time.sleep(5e-5)
+            if time.monotonic() > min(deadline, self.leave_by):
+                patience = f" for {self.peer_timeout:g} s" if self.leave_by > deadline else ""
+                raise RanksLost(others, f"no message{patience}")
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    return [sum(sizes[:position]) for position in range(len(sizes))]

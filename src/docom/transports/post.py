@@ -1,0 +1,53 @@
+"""Buffers between processes, whoever moves them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+from docom.transports.base import Meanwhile
+
+
+class RanksLost(ConnectionError):
+    """Some processes ended, or stayed silent for too long."""
+
+    def __init__(self, ranks: Iterable[int], reason: str) -> None:
+        self.ranks, self.reason = sorted(ranks), reason
+        super().__init__(f"rank {', '.join(map(str, self.ranks))}: {reason}")
+
+
+class Post(ABC):
+    """The post office of one process.
+
+    rank, world: this process and how many there are.
+    leave_by: a time of the monotonic clock after which no buffer is waited for, whatever the patience otherwise.
+    """
+
+    rank: int
+    world: int
+    leave_by: float = float("inf")
+
+    def connect(self, ranks: Sequence[int]) -> None:
+        """The processes with which this one will trade along the edges of the network; all processes call this."""
+
+    def close(self) -> None:
+        """All processes have said all they had to say."""
+
+    @abstractmethod
+    def trade(
+        self,
+        outgoing: Mapping[int, bytes],
+        sizes: Mapping[int, int],
+        meanwhile: Meanwhile | None = None,
+        along_edges: bool = False,
+    ) -> dict[int, memoryview]:
+        """Send a buffer to each of some processes; return the buffers, of the given sizes, that come from some.
+
+        What is returned lasts until the next call.
+
+        meanwhile: called between sending and waiting.
+        along_edges: all processes trade, each with those that it has connected to.
+
+        Raises:
+            RanksLost: a buffer did not come.
+        """

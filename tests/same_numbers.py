@@ -1,0 +1,125 @@
+"""Runs that simulator and processes must agree on; as a script, the processes' side of the comparison.
+
+``torchrun --nproc-per-node 3 tests/same_numbers.py REFERENCE`` runs every case over the processes and compares all rows of
+all agents with those that the simulator left in the file REFERENCE.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import docom
+from docom.checkpoint import rows_of
+from docom.distribute import join
+from docom.loop import Training
+from docom.problems import LeafSynthetic
+from docom.simulator import Simulation
+from docom.transports import Transport
+from test_algorithms_reference import CASES, compressed
+
+AGENTS = 7
+COMPRESSORS = (
+    "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "randk:0.3", "quantize:4",
+    "sign", "lowrank:1", "edge-lowrank:1", "edge-lowrank:1,rounds=2",
+)  # fmt: skip
+LONG = ("none", "topk:0.3")  # the rounding of others amplifies the last bit: equal runs part after some dozens of steps
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: which algorithm, with what, and whether to the last bit."""
+
+    name: str
+    compressor: str
+    exact: bool
+
+    @property
+    def algorithm(self) -> docom.Algorithm:
+        return replace(CASES[self.name][0], lr=1e-2)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32 if self.exact else torch.float64
+
+    @property
+    def steps(self) -> int:
+        if self.exact:
+            return 8
+        return 100 if self.compressor in LONG else 10
+
+    def run(self, problem: LeafSynthetic, transport: Transport | None = None) -> dict[str, Tensor]:
+        """All rows of the (local) agents after the last step."""
+        simulation = Simulation(
+            problem, self.algorithm, topology="erdos-renyi:0.4", compressor=self.compressor, batch_size=3, seed=2,
+            dtype=self.dtype, exact=self.exact,
+        )  # fmt: skip
+        training = simulation.begin(transport)
+        self.advance(training)
+        return rows_of(training)
+
+    def advance(self, training: Training) -> None:
+        for _ in range(self.steps):
+            training.advance()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.compressor} {'exact' if self.exact else 'fast'}"
+
+
+def cases() -> Iterator[Case]:
+    """Every algorithm with every compressor, its other forms with one, and all of DoCoM in long runs too."""
+    for name in CASES:
+        every = COMPRESSORS if name in docom.ALGORITHMS else ("topk:0.3",)
+        for compressor in every if compressed(CASES[name][0]) else ("none",):
+            yield Case(name, compressor, exact=True)
+            if compressor in ("none", "topk:0.3", "quantize:4") or name == "docom":
+                yield Case(name, compressor, exact=False)
+
+
+def small_problem() -> LeafSynthetic:
+    """A model that is a matrix, and unequal agents."""
+    return LeafSynthetic(agents=AGENTS, classes=3, features=8)
+
+
+def write_reference(path: Path) -> None:
+    """What the simulator gives, with as many threads as a process has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    problem = small_problem()
+    try:
+        rows = {f"{case}/{key}": row for case in cases() for key, row in case.run(problem).items()}
+    finally:
+        torch.set_num_threads(before)
+    save_file({key: row.contiguous() for key, row in rows.items()}, path)
+
+
+def compare(path: Path) -> list[str]:
+    """What differs, of this process's agents."""
+    torch.set_num_threads(1)
+    reference, problem, team = load_file(path), small_problem(), join(os.environ)
+    mine = list(team.agents(AGENTS))
+    wrong = []
+    for case in cases():
+        simulation = Simulation(problem, case.algorithm, topology="erdos-renyi:0.4", seed=2)
+        transport = team.transport(simulation.network, "cpu")
+        for key, row in case.run(problem.only(mine), transport).items():
+            expected = reference[f"{case}/{key}"][mine]
+            gap = float((row - expected).abs().max() / max(1.0, float(expected.abs().max())))
+            if not (torch.equal(row, expected) if case.exact else gap <= TOLERANCE):
+                wrong.append(f"{case}, {key} of agents {mine}: {gap:.1e}")
+    team.words("done")
+    return wrong
+
+
+if __name__ == "__main__":
+    differences = compare(Path(sys.argv[1]))
+    print("\n".join(differences), file=sys.stderr, flush=True)
+    os._exit(1 if differences else 0)

@@ -1,0 +1,96 @@
+"""Under torchrun: what the transport counts, when processes meet, and what is computed on the way, as JSON in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import docom
+from docom.distribute import Processes, join
+from docom.simulator import Simulation
+from same_numbers import AGENTS, COMPRESSORS, small_problem
+
+STEPS = 5
+METHODS: dict[str, docom.Algorithm] = {
+    "docom": docom.DoCoM(lr=0.01, gamma=0.3, beta=0.2),
+    "gt-hsgd": docom.GTHSGD(lr=0.01, beta=0.2),
+    "allreduce-storm": docom.AllReduceSTORM(lr=0.01, beta=0.2),
+    "docom-beta1": docom.DoCoM(lr=0.01, gamma=0.3, beta=1.0),
+}
+
+
+def begin(team: Processes, algorithm: docom.Algorithm, compressor: str = "none", topology: str = "ring") -> Any:
+    simulation = Simulation(small_problem(), algorithm, topology=topology, compressor=compressor, batch_size=2)
+    return simulation.begin(team.transport(simulation.network, "cpu")), simulation.network
+
+
+def counted(team: Processes, algorithm: docom.Algorithm, compressor: str) -> dict[str, int]:
+    training, graph = begin(team, algorithm, compressor)
+    for _ in range(STEPS):
+        training.advance()
+    assert team.framed is not None
+    totals = [json.loads(said) for said in team.words(json.dumps([team.framed.bytes_sent, team.framed.messages_sent]))]
+    rounds = sum(channel.rounds * channel.exchanges for channel in training.links.values())
+    return {
+        "sent": sum(sent for sent, _ in totals),
+        "messages": sum(messages for _, messages in totals),
+        "wire_bytes": training.links.wire_bytes,
+        "rounds": rounds,
+        "ends": sum(graph.degrees),
+    }
+
+
+def met(team: Processes, asking: dict[int, int]) -> list[int]:
+    """The step after which each process meets the others, when some ask before some steps."""
+    training, _ = begin(team, METHODS["docom"])
+    assert team.framed is not None
+    while True:
+        if asking.get(team.rank) == training.step:
+            team.framed.ask_to_meet()
+        training.advance()
+        if team.framed.step_done():
+            return [int(said) for said in team.words(str(training.step))]
+
+
+def ahead(team: Processes, algorithm: docom.Algorithm) -> int:
+    """How many gradients were computed before the message they had to wait for otherwise."""
+    training, _ = begin(team, algorithm)
+    count, look_ahead = 0, training.oracle.look_ahead
+
+    def noted(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        look_ahead(*arguments)
+
+    training.oracle.look_ahead = noted
+    for _ in range(STEPS):
+        training.advance()
+    return count
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    team = join(os.environ)
+    assert isinstance(team, Processes)
+    found: dict[str, Any] = {"cases": {}, "meetings": []}
+    for compressor in COMPRESSORS:
+        found["cases"][f"docom {compressor}"] = counted(team, METHODS["docom"], compressor)
+    found["cases"]["gt-hsgd"] = counted(team, METHODS["gt-hsgd"], "none")
+    last = team.world - 1
+    for asking in ({0: 2}, {last: 3}, {0: 4, last: 2}, dict.fromkeys(range(team.world), 1), {0: 2, 1: 3, last: 4}):
+        found["meetings"].append([min(asking.values()), met(team, asking)])
+    found["meetings"] = [[[first], steps] for first, steps in found["meetings"]]
+    found["overlap"] = {name: ahead(team, method) for name, method in METHODS.items()}
+    assert AGENTS == 7
+    if team.leads:
+        Path(sys.argv[1]).write_text(json.dumps(found))
+    team.leave()
+
+
+if __name__ == "__main__":
+    main()
