@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check clean help
+.PHONY: demo test test-all check bench clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test      lint, types, layers and the test suite"
 	@echo "make test-all  the same, with the long tests"
 	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make bench     the simulator beside plain PyTorch steps; rewrites benchmarks/results and the tables of docs"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +27,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP)
+	$(BIN)/docom bench --json benchmarks/results/cpu.json
+	$(BIN)/python benchmarks/tables.py
 
 test: check
 	$(BIN)/pytest -n 2 -m "not slow"

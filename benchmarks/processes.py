@@ -73,7 +73,10 @@ def work(steps: int, warm_up: int) -> None:
     team, clock = join(os.environ), Clock()
     draw = torch.Generator().manual_seed(0)
     data = [
-        (torch.randint(0, 256, (600, 784), generator=draw, dtype=torch.uint8), torch.randint(0, 10, (600,), generator=draw))
+        (
+            torch.randint(0, 256, (600, 784), generator=draw, dtype=torch.uint8),
+            torch.randint(0, 10, (600,), generator=draw),
+        )
         for _ in range(team.world)
     ]
     problem = MLP(data, scale=1 / 255)

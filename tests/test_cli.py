@@ -329,14 +329,15 @@ def test_usage_errors(arguments: str, words: list[str], call: Call) -> None:
 # Help and lists
 
 COMMANDS = {
-    "": ["run", "compare", "tune", "demo", "report", "list", "theory", "data"],
-    "run": ["--algorithm", "--compressor", "--resume", "--eval-samples", "--checkpoint-seconds"],
+    "": ["run", "compare", "tune", "demo", "report", "list", "theory", "study", "data"],
+    "run": ["--algorithm", "--compressor", "--resume", "--eval-samples", "--stop-on-divergence", "--diagnose"],
     "compare": ["--seeds", "--steps", "--eval-every", "--only", "--paper", "--jobs", "--device", "--data", "--out"],
     "demo": ["--out"],
     "tune": ["--algorithm", "--compressor", "--grid", "--trials", "--steps", "--seed", "--data", "--out"],
     "report": ["--link", "--out"],
     "list": [],
-    "theory": ["--topology", "--compressor", "--delta", "--L", "--sigma", "--T", "--printed", "--json"],
+    "theory": ["--topology", "--delta", "--L", "--mu", "--Delta0", "--T", "--printed", "--json", "--measure", "--plot"],
+    "study": ["--device", "--quick", "--out"],
     "data": ["get", "add", "list"],
     "data get": ["--data"],
     "data add": ["--from", "--replace"],

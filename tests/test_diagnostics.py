@@ -91,7 +91,7 @@ def test_batches_divide_variance_and_lower_the_mean_square_curvature() -> None:
     assert variance(problem, rows, 4).tolist() == pytest.approx((variance(problem, rows) / 4).tolist())
     drawn = float(mean_square_smoothness(problem, rows, 4).max())
     assert problem.smoothness(mean_square=False) < drawn < problem.smoothness()
-    assert drawn == pytest.approx(problem.smoothness(batch_size=4), rel=0.05)
+    assert drawn == pytest.approx(problem.smoothness(batch_size=4), rel=0.1)
 
 
 def test_agents_with_few_samples_are_measured_on_theirs() -> None:

@@ -20,7 +20,7 @@ from docom.distribute.facts import digest
 from docom.problems import MLP, LeafSynthetic, ModuleProblem, Problem
 from docom.runner import execute
 from docom.transports import blocks
-from launching import finish, torchrun
+from launching import finish, free_port, start, torchrun
 
 SETTINGS = {
     "algorithm": "docom",
@@ -142,15 +142,18 @@ def test_processes_leave_the_folder_that_the_simulator_leaves(settings: Path, tm
 # --- MPI ----------------------------------------------------------------------------------------------------
 
 
-def test_mpi_gives_the_numbers_of_the_simulator(settings: Path, tmp_path: Path, simulated: Path) -> None:
+def mpirun(world: int) -> list[str]:
     pytest.importorskip("mpi4py")
-    mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-    if mpirun is None:
+    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+    if found is None:
         pytest.skip("there is no mpirun")
+    return [found, "--allow-run-as-root", "--oversubscribe", "-n", str(world)]
+
+
+def test_mpi_gives_the_numbers_of_the_simulator(settings: Path, tmp_path: Path, simulated: Path) -> None:
     folder = tmp_path / "run"
     command = [
-        mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "5", sys.executable, "-m", "docom", "run", str(settings),
-        "--backend", "mpi", "--out", str(folder),
+        *mpirun(5), sys.executable, "-m", "docom", "run", str(settings), "--backend", "mpi", "--out", str(folder),
     ]  # fmt: skip
     done = finish(command)
     assert done.returncode == 0, done.stderr
@@ -158,6 +161,61 @@ def test_mpi_gives_the_numbers_of_the_simulator(settings: Path, tmp_path: Path, 
     mine, expected = (load_file(f / "model.safetensors") for f in (folder, simulated))
     assert all(torch.allclose(mine[name], expected[name], rtol=0, atol=1e-6) for name in expected)
     assert json.loads((folder / "summary.json").read_text())["backend"] == "mpi"
+
+
+# --- other ways to start ------------------------------------------------------------------------------------
+
+
+def all_end_well(commands: list[tuple[list[str], dict[str, str]]]) -> None:
+    running = [start(command, **changes) for command, changes in commands]
+    for process in running:
+        _, said = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+
+
+@pytest.mark.slow
+def test_several_hosts(settings: Path, tmp_path: Path, simulated: Path) -> None:
+    """Two launchers, as on two hosts that see one folder."""
+    port, folder = str(free_port()), tmp_path / "run"
+    common = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--master-addr"]
+    run = ["-m", "docom", "run", str(settings), "--out", str(folder)]
+    all_end_well(
+        [([*common, "127.0.0.1", "--master-port", port, "--node-rank", host, *run], {}) for host in ("0", "1")]
+    )
+    close_records(folder, simulated)
+    assert json.loads((folder / "summary.json").read_text())["processes"] == 4
+
+
+@pytest.mark.slow
+def test_processes_of_slurm(settings: Path, tmp_path: Path, simulated: Path) -> None:
+    """No launcher but the variables that srun sets; the first process keeps the meeting point."""
+    folder = tmp_path / "run"
+    run = [sys.executable, "-m", "docom", "run", str(settings), "--out", str(folder)]
+    step = {
+        "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": "7",
+        "MASTER_PORT": str(free_port()),
+    }  # fmt: skip
+    all_end_well([(run, step | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}) for rank in ("0", "1")])
+    close_records(folder, simulated)
+
+
+@pytest.mark.slow
+def test_mpirun_without_mpi(settings: Path, tmp_path: Path, simulated: Path) -> None:
+    """Open MPI starts the processes, gloo carries the messages."""
+    all_end_well(
+        [([*mpirun(2), sys.executable, "-m", "docom", "run", str(settings), "--out", str(tmp_path / "run")], {})]
+    )
+    close_records(tmp_path / "run", simulated)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["backend"] == "gloo"
+
+
+@pytest.mark.parametrize("world", [None, "3"])
+def test_the_example(world: str | None) -> None:
+    script = str(Path(__file__).parents[1] / "examples" / "agents.py")
+    done = finish([sys.executable, script] if world is None else torchrun(int(world), script))
+    assert done.returncode == 0, done.stderr
+    assert f"{world or 1} processes: worst loss 0.4540" in done.stdout
+    assert "288,000 bytes between agents" in done.stdout
 
 
 # --- what a launcher says -----------------------------------------------------------------------------------

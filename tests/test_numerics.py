@@ -571,6 +571,117 @@ def test_columns_in_the_span_of_earlier_ones_become_zero(m: int, a: int, dtype: 
     assert bool((found[:, :, [1, 2, 4]] == 0).all())
 
 
+# --- long rows, which take the blocked and the guessed paths --------------------------------------------------
+
+LONG = [1023, 1024, 1025, 2048, 2049, 4096, 5005, 12_289]
+
+
+@pytest.mark.parametrize("d", LONG)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["normal", "wide", "zeros"])
+def test_long_rows_are_summed_by_the_same_tree(d: int, dtype: torch.dtype, kind: str) -> None:
+    x = make_rows(3, d, dtype, kind, d)
+    assert_same_bits(numerics.sum_squares(x), plain.sum_squares(x))
+    assert_same_bits(numerics.sum_absolute(x), plain.sum_absolute(x))
+
+
+def crooked(d: int, dtype: torch.dtype, kind: str) -> Tensor:
+    """Rows on which a guess from every eighth entry goes wrong, or which are mostly ties."""
+    draw = np.random.default_rng(d)
+    values = draw.normal(size=(3, d))
+    if kind == "eighths small":  # the sample sees nothing large
+        values[:, ::8] *= 1e-6
+    elif kind == "eighths large":  # the sample sees what is rare
+        values[:, ::8] *= 1e6
+    elif kind == "ties":
+        values = draw.integers(-1, 2, size=(3, d)).astype(float)
+    elif kind == "equal":
+        values = np.ones((3, d))
+    elif kind == "sorted":
+        values = np.sort(values, axis=1)
+    elif kind == "one":
+        values = np.where(np.arange(d) == d - 1, 1.0, 0.0) * np.ones((3, 1))
+    return torch.from_numpy(values).to(dtype)
+
+
+@pytest.mark.parametrize("d", [64, 127, 1000, 5005, 9000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["normal", "eighths small", "eighths large", "ties", "equal", "sorted", "one"])
+def test_long_rows_have_the_same_top_whatever_the_guess(d: int, dtype: torch.dtype, kind: str) -> None:
+    x = crooked(d, dtype, kind)
+    for hat in (None, make_rows(3, d, dtype, "ties", 5)):
+        for k in {1, d // 100 + 1, d // 20, d // 3, d - 1, d}:
+            assert_same_bits(numerics.select_top(x, hat, k), plain.select_top(x, hat, k))
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 5, 1023, 1024, 1027, 5005])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_long_rows_are_quantised_with_the_same_noise(d: int, dtype: torch.dtype) -> None:
+    x, hat, agents = make_rows(3, d, dtype, "normal", 1), make_rows(3, d, dtype, "normal", 2), torch.tensor([4, 0, 9])
+    for other in (None, hat):
+        assert_same_bits(numerics.quantise(x, other, 15, KEY, agents, 3), plain.quantise(x, other, 15, KEY, agents, 3))
+
+
+@SETTLED
+@given(st.lists(combinations(), min_size=1, max_size=1), st.integers(1, 3), SEEDS)
+def test_combinations_in_turn_are_combinations_one_after_the_other(
+    cases: list[tuple[Tensor, list[tuple[Any, Any]]]], count: int, seed: int
+) -> None:
+    """Later ones read what earlier ones wrote: the same rows are targets and operands."""
+    ((out, _),) = cases
+    draw = np.random.default_rng(seed)
+    pool = [like(out, int(s)) for s in draw.integers(0, 2**31, 3)]
+    copies = [row.clone() for row in pool]
+
+    def updates(rows: list[Tensor]) -> list[tuple[Tensor, list[tuple[Any, Any]]]]:
+        again = np.random.default_rng(seed + 1)
+        chain = []
+        for _ in range(count):
+            a, b, c, target = again.integers(0, 3, 4)
+            terms = [(float(again.normal()), rows[a]), (float(again.normal()), Difference(rows[b], rows[c]))]
+            chain.append((rows[target], terms))
+        return chain
+
+    numerics.combine_in_turn(*updates(pool))
+    for target, terms in updates(copies):
+        plain.combine(target, terms)
+    for mine, other in zip(pool, copies, strict=True):
+        assert_same_bits(mine, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("d", [1, 100, 9001])
+def test_a_quantised_message_is_added_as_its_rows_would_be(dtype: torch.dtype, d: int) -> None:
+    """In a process that holds agents 1 and 3 of five, too."""
+    levels = torch.from_numpy(np.random.default_rng(d).integers(-15, 16, (5, d)).astype(np.int16))
+    unit = make_rows(1, 5, dtype, "normal", 3)[0].abs()
+    for agents in (None, [1, 3]):
+        matrix = random_matrix(5, 5, 8)
+        by = RowMix.from_dense(matrix if agents is None else matrix[agents])
+        own = None if agents is None else torch.tensor(agents)
+        hat, mixed = (
+            make_rows(5 if own is None else 2, d, dtype, "normal", 1),
+            make_rows(5 if own is None else 2, d, dtype, "normal", 2),
+        )
+        expected_hat, expected_mixed = hat.clone(), mixed.clone()
+        q = numerics.dequantise(unit, levels)
+        numerics.combine(expected_hat, (1, expected_hat), (1, q if own is None else q[own]))
+        numerics.mix(expected_mixed, q, by, 1.0, accumulate=True)
+        for kernels in (compiled, plain):
+            mine = hat.clone(), mixed.clone()
+            kernels.add_quantised(*mine, unit, levels, by, own)
+            assert_same_bits(mine, (expected_hat, expected_mixed))
+
+
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("d", [1, 700, 5005])
+def test_rows_that_are_not_finite_are_found_wherever_the_number_is(odd: float, d: int) -> None:
+    for place in {0, d // 2, d - 1}:
+        x = make_rows(3, d, torch.float32, "wide", 1)
+        x[1, place] = odd
+        assert numerics.nonfinite_rows(x).tolist() == plain.nonfinite_rows(x).tolist() == [False, True, False]
+
+
 # --- threads ------------------------------------------------------------------------------------------------
 
 

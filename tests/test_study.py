@@ -232,3 +232,14 @@ def test_means_are_over_the_agents_of_a_run() -> None:
     for _ in range(3):
         training.advance()
     assert torch.allclose(means(training, 8)[1], training.state.x[8:].mean(dim=0))
+
+
+def test_the_page_on_the_theory_names_every_study_and_every_erratum() -> None:
+    from docom.theory import ERRATA
+
+    page = (Path(__file__).parent.parent / "docs" / "theory.md").read_text()
+    for name in STUDIES:
+        assert f"docom study {name}" in page
+        assert f"figures/theory-{name}.png" in page
+    for erratum in ERRATA:
+        assert f"`{erratum.id}`" in page

@@ -378,6 +378,45 @@ def test_both_kernels_pack_alike(case: tuple[np.ndarray, int], dtype: Any) -> No
 
 
 @relaxed
+@given(st.integers(2, 16), st.integers(0, 700), st.integers(0, 2**32))
+def test_both_kernels_pack_signed_integers_alike(width: int, count: int, seed: int) -> None:
+    largest = 2 ** (width - 1) - 1
+    levels = np.random.default_rng(seed).integers(-largest, largest + 1, count).astype(np.int16)
+    streams = []
+    for kernels in (_plain, _kernels):
+        words = new_words(count * width)
+        assert kernels.pack_signed(levels, width, words)
+        read = np.empty_like(levels)
+        assert kernels.unpack_signed(words, width, read)
+        assert np.array_equal(read, levels)
+        streams.append(words)
+    assert np.array_equal(*streams)
+    codes = (np.abs(levels.astype(np.int32)) << 1 | (levels < 0)).astype(np.uint32)
+    assert wire.pack_signed(levels, width) == wire.pack(codes, width)
+    assert np.array_equal(wire.unpack_signed(wire.pack(codes, width), count, width), levels)
+
+
+@pytest.mark.parametrize("kernels", [_plain, _kernels])
+@pytest.mark.parametrize("width", [2, 5, 8, 9, 15])
+def test_signed_integers_that_do_not_fit_and_minus_zeros_are_refused(kernels: Any, width: int) -> None:
+    for place in (0, 9, 40):
+        levels = np.zeros(41, np.int16)
+        levels[place] = -(2 ** (width - 1))
+        assert not kernels.pack_signed(levels, width, new_words(41 * width))
+        codes = np.zeros(41, np.uint32)
+        codes[place] = 1
+        words = new_words(41 * width)
+        kernels.pack_bits(codes, width, words)
+        assert not kernels.unpack_signed(words, width, levels)
+    with pytest.raises(ValueError, match="larger width"):
+        wire.pack_signed(np.array([16], np.int16), 5)
+    with pytest.raises(ValueError, match="2 <= width <= 16"):
+        wire.pack_signed(np.array([1], np.int16), 17)
+    with pytest.raises(WireError, match="minus zero"):
+        wire.unpack_signed(wire.pack(np.array([1], np.uint8), 5), 1, 5)
+
+
+@relaxed
 @given(index_sets(), st.integers(0, 20), st.data())
 def test_both_kernels_code_indices_alike(case: tuple[np.ndarray, int], low: int, data: st.DataObject) -> None:
     indices, dimension = case

@@ -26,7 +26,7 @@ _WHERE: dict[str, str | None] = {
         "docom.algorithms",
     ),
     **dict.fromkeys(
-        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "EdgeLowRank", "Identity", "Compressor", "COMPRESSORS"],
+        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "EdgeLowRank", "MeanLowRank", "Identity", "Compressor", "COMPRESSORS"],
         "docom.compressors",
     ),
     "combine": "docom.numerics",
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         EdgeLowRank,
         Identity,
         LowRank,
+        MeanLowRank,
         Quantizer,
         RandK,
         Sign,

@@ -23,7 +23,7 @@ from torch import Tensor
 from docom import rng
 from docom.algorithms import Algorithm
 from docom.channels import CompressedChannel
-from docom.compressors import Bound, Compressor, EdgeLowRank, Identity, Quantizer, RandK, TopK, parse
+from docom.compressors import Bound, Compressor, EdgeLowRank, Identity, MeanLowRank, Quantizer, RandK, TopK, parse
 from docom.compressors.quantizer import BoundQuantizer
 from docom.compressors.scopes import PerTensor
 from docom.layout import Layout
@@ -51,7 +51,13 @@ class Measured:
 def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
     """The compressor of each of the algorithm's variables; refuses one that the algorithm would not use."""
     compressed = [variable for variable, kind in algorithm.channels.items() if kind == "compressed"]
-    if not compressed and not isinstance(compressor, Identity):
+    averages = "mean" in algorithm.channels.values()
+    if isinstance(compressor, MeanLowRank) and not averages:
+        raise ValueError(
+            f"{algorithm.name} takes no average over all agents, which mean-lowrank is for; use it with allreduce-sgd or "
+            "allreduce-storm, or lowrank and edge-lowrank here"
+        )
+    if not compressed and not isinstance(compressor, Identity) and not (averages and isinstance(compressor, MeanLowRank)):
         raise ValueError(
             f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
         )

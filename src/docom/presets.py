@@ -72,6 +72,7 @@ class Preset:
     settings: tuple[Setting, ...]
     topology: str = "ring"
     eval_samples: int | None = None
+    grad_every: int | None = None
     exceptions: tuple[str, ...] = field(default=())
 
     def setting(self, algorithm: str, compressor: str | None = None) -> Setting | None:
@@ -173,6 +174,7 @@ FEMNIST = Preset(
     agents=36,
     steps=120_000,
     eval_every=1_000,
+    grad_every=10_000,
     settings=(
         Setting(
             "docom",

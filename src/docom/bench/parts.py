@@ -59,7 +59,9 @@ def codec_case(pace: Pace) -> Case:
             bound = compressors.parse(name).bind(Layout.flat(WIDTH), torch.float32)
             message = bound.compress(rows, None, stamp, [])
             subjects[name] = lambda bound=bound, message=message: bound.decode(bound.encode(message))  # type: ignore[misc]
-        case = Case("codec", f"encode and decode {ROWS} messages of d = {WIDTH:,}, one core", interleave(subjects, pace))
+        case = Case(
+            "codec", f"encode and decode {ROWS} messages of d = {WIDTH:,}, one core", interleave(subjects, pace)
+        )
     finally:
         torch.set_num_threads(before)
     dense = rows.numel() * rows.element_size() / 1e9

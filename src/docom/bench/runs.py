@@ -27,7 +27,7 @@ SHARED = 20  # samples an agent in the scaling runs, whose memory is not what is
 
 def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int, ...] = AGENTS) -> Case:
     """MLPs on a ring, DoCoM with top-k 5%: time a step and agent, and memory beside the data."""
-    tasks = {count: mlp(module, device, count, SHARED) for count in counts}
+    tasks = {count: mlp(module, device, False, count, SHARED) for count in counts}
     runs = {f"n = {count}": start(task, "docom", "topk:0.05", device).advance for count, task in tasks.items()}
     times = interleave(runs, pace, device)
     each = {name: [t / count for t in found] for count, (name, found) in zip(counts, times.items(), strict=True)}
@@ -86,7 +86,7 @@ def evaluation_case(quick: bool) -> Case:
             compressor=setting.compressor,
             steps=preset.steps // shorter,
             batch_size=setting.batch_size,
-            eval_every=max(1, preset.eval_every // shorter),
+            eval_every=max(1, preset.eval_every // (5 if quick else 1)),
             eval_samples=preset.eval_samples,
         )
         evaluation, steps = _shares(config, LeafSynthetic() if name == "synthetic" else _like_mnist(quick))
@@ -98,7 +98,10 @@ def evaluation_case(quick: bool) -> Case:
 def _like_mnist(quick: bool) -> Problem:
     """Data of MNIST's size, one class an agent."""
     count = 60 if quick else 6_000
-    data = [(inputs, torch.full_like(targets, agent)) for agent, (inputs, targets) in enumerate(images(10, count, (784,), 10))]
+    data = [
+        (inputs, torch.full_like(targets, agent))
+        for agent, (inputs, targets) in enumerate(images(10, count, (784,), 10))
+    ]
     (test,) = images(1, 10 * count // 6, (784,), 10)
     return MLP(data, test=test, scale=1 / (255 * 0.3081), shift=-0.1307 / 0.3081)
 

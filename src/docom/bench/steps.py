@@ -10,7 +10,7 @@ import torch
 
 from docom.algorithms import ALGORITHMS, Algorithm
 from docom.bench.results import Case
-from docom.bench.tasks import TASKS, Task, module_mlp
+from docom.bench.tasks import TASKS, Task
 from docom.bench.timing import Pace, Subject, interleave
 from docom.loop import Training
 from docom.rng import Tick
@@ -23,15 +23,13 @@ LR, GAMMA, BETA = 1e-4, 0.1, 0.01
 GRADIENTS = "gradients alone"
 
 
-def step_cases(
-    module: ModuleType, device: str, pace: Pace, quick: bool, only: str | None = None
-) -> Iterator[Case]:
+def step_cases(module: ModuleType, device: str, pace: Pace, quick: bool, only: str | None = None) -> Iterator[Case]:
     """A case a problem and method, its compressors and yardsticks side by side; those whose name starts with ``only``."""
     methods = METHODS[:1] if quick else METHODS
-    for title, build in {**TASKS, "module": module_mlp}.items():
+    for title, build in TASKS.items():
         names = {f"{title} {method}": method for method in (methods if title != "module" else METHODS[:1])}
         chosen = {name: method for name, method in names.items() if only is None or name.startswith(only)}
-        task = build(module, device) if chosen else None
+        task = build(module, device, quick) if chosen else None
         for name, method in chosen.items():
             assert task is not None
             yield _case(name, method, task, module, device, pace)
@@ -60,7 +58,7 @@ def start(task: Task, method: str, compressor: str, device: str) -> Training:
 
 def algorithm(method: str) -> Algorithm:
     """A method with the step sizes of the benchmark."""
-    sizes = {"lr": LR, "gamma": GAMMA, "beta": BETA}
+    sizes: dict[str, Any] = {"lr": LR, "gamma": GAMMA, "beta": BETA}
     kind = ALGORITHMS[method]
     return kind(**{name: value for name, value in sizes.items() if name in kind.__dataclass_fields__})
 

@@ -67,17 +67,19 @@ def cpu_targets() -> Iterator[Target]:
         case = f"{name} docom"
         yield Target(f"{name}: top-k step over uncompressed step", case, _ratio(TOPK, NONE), at_most=1.6)
         yield Target(f"{name}: 4-bit step over uncompressed step", case, _ratio(BITS, NONE), at_most=1.8)
-    yield Target(
-        "torch.topk alone over a whole top-k push", "push", _ratio("torch.topk alone", f"push {TOPK}"), 4.0
-    )
+    yield Target("torch.topk alone over a whole top-k push", "push", _ratio("torch.topk alone", f"push {TOPK}"), 4.0)
     for title, name in (("top-k 5%", TOPK), ("4 bit", BITS)):
         yield Target(f"encode and decode, {title}, one core", "codec", _fact(f"{name} GB/s"), 2.0, unit=" GB/s")
     yield from _scaling_targets()
     for name, share in (("synthetic", 0.10), ("mnist", 0.20)):
-        yield Target(f"evaluation's share of the default {name} run", "evaluation", _fact(f"{name} share"), at_most=share)
+        yield Target(
+            f"evaluation's share of the default {name} run", "evaluation", _fact(f"{name} share"), at_most=share
+        )
     for name in (TOPK, BITS):
         subjects = f"200 steps {name}, compiled", f"200 steps {name}, plain"
-        yield Target(f"200-step run, {name}: with compiled kernels over without", "startup", _ratio(*subjects), at_most=1.0)
+        yield Target(
+            f"200-step run, {name}: with compiled kernels over without", "startup", _ratio(*subjects), at_most=1.0
+        )
     yield Target("import docom over torch", "startup", _fact("import docom over torch s"), at_most=0.2, unit=" s")
     yield Target("docom --help", "startup", _seconds("docom --help"), at_most=0.5, unit=" s")
 

@@ -57,9 +57,9 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def linear(module: ModuleType, device: str) -> Task:
+def linear(module: ModuleType, device: str, quick: bool = False) -> Task:
     """The paper's first experiment: 25 agents, d = 5,005, batch 2."""
-    problem = LeafSynthetic().to(torch.float32, device)
+    problem = (LeafSynthetic(3, features=10) if quick else LeafSynthetic()).to(torch.float32, device)
     counts, offsets = problem.counts, problem.offsets
     longest = int(counts.max())
     inputs = torch.zeros(problem.agents, longest, problem.features.shape[1], device=device)
@@ -71,24 +71,24 @@ def linear(module: ModuleType, device: str) -> Task:
     return _task("linear", problem, 2, module, loss, inputs, targets)
 
 
-def mlp(module: ModuleType, device: str, agents: int = 10, samples: int = 600, batch: int = 16) -> Task:
+def mlp(module: ModuleType, device: str, quick: bool = False, agents: int = 10, samples: int = 600) -> Task:
     """The shape of the second experiment: 784-100-10 networks, 10 agents, d = 79,510, batch 16."""
-    data = images(agents, samples, (784,), 10)
+    data = images(3 if quick else agents, samples, (784,), 10)
     problem = MLP(data, scale=SCALE).to(torch.float32, device)
     loss = module.mlp_loss(784, 100, 10, problem.weight_decay)
-    return _task("mlp", problem, batch, module, loss, *_stacked(data, device))
+    return _task("mlp", problem, 16, module, loss, *_stacked(data, device))
 
 
-def lenet(module: ModuleType, device: str) -> Task:
+def lenet(module: ModuleType, device: str, quick: bool = False) -> Task:
     """The shape of the third experiment: LeNet-5, 36 agents, d = 66,126, batch 16."""
-    data = images(36, 200, (28, 28), 62)
+    data = images(3 if quick else 36, 200, (28, 28), 62)
     problem = LeNet5(data, scale=SCALE).to(torch.float32, device)
     return _task("lenet", problem, 16, module, module.lenet_loss(62, problem.weight_decay), *_stacked(data, device))
 
 
-def module_mlp(module: ModuleType, device: str) -> Task:
+def module_mlp(module: ModuleType, device: str, quick: bool = False) -> Task:
     """The network of `mlp` as any torch module, so that gradients go the general way."""
-    data = images(10, 600, (784,), 10)
+    data = images(3 if quick else 10, 600, (784,), 10)
     network_of_user = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.Sigmoid(), torch.nn.Linear(100, 10))
     floats = [(SCALE * x.to(torch.float32), y) for x, y in data]
     problem = ModuleProblem(network_of_user, floats, weight_decay=1e-4).to(torch.float32, device)
@@ -96,7 +96,12 @@ def module_mlp(module: ModuleType, device: str) -> Task:
     return _task("module", problem, 16, module, loss, *_stacked(data, device))
 
 
-TASKS: dict[str, Callable[[ModuleType, str], Task]] = {"linear": linear, "mlp": mlp, "lenet": lenet}
+TASKS: dict[str, Callable[[ModuleType, str, bool], Task]] = {
+    "linear": linear,
+    "mlp": mlp,
+    "lenet": lenet,
+    "module": module_mlp,
+}
 
 
 def images(agents: int, samples: int, shape: tuple[int, ...], classes: int) -> list[tuple[Tensor, Tensor]]:

@@ -7,11 +7,13 @@ rows out; what travels between is the channel's business.
   rows an agent whatever its degree, because all copies of one agent's ``hat`` are equal.
 * `ExactChannel`: the variable itself, mixed with W.
 * `MeanChannel`: the average over all agents, for the centralised references.
+* `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.
 * `EdgeChannel`: low-rank differences edge by edge, without copies.
 """
 
 from __future__ import annotations
 
+from docom.channels.averaging import LowRankMeanChannel
 from docom.channels.base import Channel, Gap, NonFiniteVariable
 from docom.channels.edges import EdgeChannel
 from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
@@ -25,6 +27,7 @@ __all__ = [
     "ExactChannel",
     "Gap",
     "Links",
+    "LowRankMeanChannel",
     "MeanChannel",
     "Meter",
     "NonFiniteVariable",

@@ -7,7 +7,9 @@ For every matrix-shaped tensor ``A`` of the variable and every edge ``e = {i, j}
     both send A^T p_e ;  s_e = (A_i - A_j)^T p_e ;  q_e = s_e
     A_i -= W_ij p_e s_e^T ;  A_j += W_ij p_e s_e^T
 
-repeated ``rounds`` times. Vectors are mixed exactly. There are no public copies and no consensus step to tune; the mean
+repeated ``rounds`` times. With ``sides=1`` a round sends one of the two, in turn, along the other factor of the round before,
+made orthonormal: PowerGossip's own round, of half the exchanges and half the numbers. ``values="bf16"`` rounds what is sent,
+at both ends alike. Vectors are mixed exactly. There are no public copies and no consensus step to tune; the mean
 over agents stays as it is; it equals exact gossip with W as soon as the differences have rank r. The lower agent's
 matrix comes first in every difference, so that both ends compute the same bits.
 """
@@ -41,8 +43,9 @@ class EdgeChannel(Channel):
         key: Key,
     ) -> None:
         super().__init__(variable, transport)
-        self.repeats = compressor.rounds
-        self.exchanges = 2 * compressor.rounds
+        self.repeats, self.sides = compressor.rounds, compressor.sides
+        self.exchanges = compressor.sides * compressor.rounds
+        self.wire = torch.bfloat16 if compressor.values == "bf16" else dtype
         # A single agent has nobody to send to.
         self.blocks, self.whole = split_matrices(layout, compressor.rank) if network.n > 1 else ([], [])
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
@@ -62,12 +65,16 @@ class EdgeChannel(Channel):
         edges = [number[min(end), max(end)] for end in self.ends]
         ids = torch.tensor(edges, dtype=torch.int64, device=device)
         self.bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
-        words = self.repeats * sum((b.rows + b.columns) * b.rank for b in self.blocks)
+        if self.sides == 1:
+            self.bases = [orthonormalise(basis) for basis in self.bases]
+        self.lefts = [basis.new_zeros(len(ids), b.rows, b.rank) for b, basis in zip(self.blocks, self.bases, strict=True)]
+        words = self.repeats * self.sides * sum((b.rows + b.columns) * b.rank for b in self.blocks) / 2
         words += sum(span.stop - span.start for span in self.whole)
         self.degree = max((len(near) for near in network.neighbours), default=0)
         ends_in_all = sum(len(near) for near in network.neighbours)
-        self.bits_per_round = 32 * words * ends_in_all / network.n
-        self.bytes_per_round = words * ends_in_all * torch.finfo(dtype).bits // 8
+        bits = torch.finfo(self.wire).bits
+        self.bits_per_round = min(bits, 32) * words * ends_in_all / network.n
+        self.bytes_per_round = round(words * ends_in_all * bits / 8)
         self._gap: Tensor | None = None
         self._turn = 0
 
@@ -91,7 +98,10 @@ class EdgeChannel(Channel):
         self.inspect(x)
         gap = self.gap.zero_()
         for repeat in range(self.repeats if self.blocks else 1):
-            self._round(x, gap, first=repeat == 0)
+            if self.sides == 1:
+                self._half_round(x, gap, self.rounds * self.repeats + repeat, first=repeat == 0)
+            else:
+                self._round(x, gap, first=repeat == 0)
         self.count()
         self._turn = 0
         return gap
@@ -118,6 +128,25 @@ class EdgeChannel(Channel):
         for span, answer in zip(self.whole, answers[len(self.blocks) :], strict=False):
             self._add(gap, span, self._difference(answer).flatten(1))
 
+    def _half_round(self, x: Tensor, gap: Tensor, number: int, first: bool) -> None:
+        """One factor of a round from ``x + gap``, along the other factor of the round before."""
+        rightwards = number % 2 == 0
+        known, other = (self.bases, self.lefts) if rightwards else (self.lefts, self.bases)
+        products = [
+            self._each_end(x[:, block.span] + gap[:, block.span], block, basis, product if rightwards else product_transposed)
+            for block, basis in zip(self.blocks, known, strict=True)
+        ]
+        whole = [self._at_ends(x[:, span]).unsqueeze(2) for span in self.whole] if first else []
+        answers = self._swapped(products + whole)
+        for block, basis, following, answer in zip(self.blocks, known, other, answers, strict=False):
+            found = self._difference(answer)
+            self._add(gap, block.span, (outer(found, basis) if rightwards else outer(basis, found)).flatten(1))
+            fresh = orthonormalise(found)
+            # A column that vanished keeps its direction, or it would stay zero for ever.
+            following.copy_(torch.where(fresh.abs().amax(dim=1, keepdim=True) == 0, following, fresh))
+        for span, answer in zip(self.whole, answers[len(self.blocks) :], strict=False):
+            self._add(gap, span, self._difference(answer).flatten(1))
+
     def _each_end(self, rows: Tensor, block: Block, factors: Tensor, multiply: object) -> Tensor:
         """``multiply(matrix of the agent, factor of the edge)`` at every end."""
         matrices = rows.reshape(len(rows), block.rows, block.columns)
@@ -136,10 +165,12 @@ class EdgeChannel(Channel):
         if not pieces:
             return []
         flat = [piece.flatten(1) for piece in pieces]
-        answer = self.transport.swap(torch.cat(flat, dim=1), self.ends, self.place)
+        sent = torch.cat(flat, dim=1).to(self.wire)
+        answer = self.transport.swap(sent, self.ends, self.place).to(flat[0].dtype)
         self._turn += 1
-        theirs = answer.split([piece.shape[1] for piece in flat], dim=1)
-        return [(mine, their.reshape(mine.shape)) for mine, their in zip(pieces, theirs, strict=True)]
+        sizes = [piece.shape[1] for piece in flat]
+        both = zip(pieces, sent.to(flat[0].dtype).split(sizes, dim=1), answer.split(sizes, dim=1), strict=True)
+        return [(mine.reshape(piece.shape), their.reshape(piece.shape)) for piece, mine, their in both]
 
     def _difference(self, pair: tuple[Tensor, Tensor]) -> Tensor:
         """Lower agent's piece minus higher agent's, at both ends."""
@@ -158,14 +189,19 @@ class EdgeChannel(Channel):
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`: an agent's bases in the order of its neighbours, padded to the largest degree."""
-        return {"gap": self.gap} | {f"basis{b}": self._by_agent(basis) for b, basis in enumerate(self.bases)}
+        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
+        if self.sides == 1:
+            kept |= {f"left{b}": left for b, left in enumerate(self.lefts)}
+        return {"gap": self.gap} | {name: self._by_agent(rows) for name, rows in kept.items()}
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """See `Channel.load`."""
         self.gap.copy_(rows["gap"])
-        for number, basis in enumerate(self.bases):
-            padded = rows[f"basis{number}"]
-            basis.copy_(torch.cat([padded[slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
+        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
+        if self.sides == 1:
+            kept |= {f"left{b}": left for b, left in enumerate(self.lefts)}
+        for name, basis in kept.items():
+            basis.copy_(torch.cat([rows[name][slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
 
     def _by_agent(self, basis: Tensor) -> Tensor:
         padded = torch.zeros(

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from docom.channels.averaging import LowRankMeanChannel
 from docom.channels.base import Channel
 from docom.channels.edges import EdgeChannel
 from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
-from docom.compressors import Compressor, EdgeLowRank, Identity
+from docom.compressors import Compressor, EdgeLowRank, Identity, MeanLowRank
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
 from docom.transports import Transport
@@ -86,6 +87,10 @@ def open_links(
         whole = Identity().bind(layout, dtype)
         if kind == "exact":
             channels[variable] = ExactChannel(variable, whole, network, transport)
+        elif kind == "mean" and isinstance(compressor, MeanLowRank):
+            channels[variable] = LowRankMeanChannel(
+                variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
+            )
         elif kind == "mean":
             channels[variable] = MeanChannel(variable, whole, network, transport)
         elif kind != "compressed":

@@ -152,6 +152,21 @@ def tune(
 
 
 @app.command()
+def bench(
+    json: Annotated[Path | None, _option("--json", "File for the results.")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="A few calls of each, to see that it works.")] = False,
+    only: Annotated[str | None, _option("--only", "Only cases whose name starts like this, such as mlp.")] = None,
+    plot: Annotated[Path | None, _option("--plot", "File for a figure, PNG or SVG.")] = None,
+    yardsticks: Annotated[Path | None, _option("--yardsticks", "Folder of yardsticks.py.")] = None,
+) -> None:
+    """Measure the simulator beside plain PyTorch steps, in turns: about ten minutes. Needs a clone of the repository."""
+    from docom.cli import benchmark
+
+    benchmark.bench(json, device, quick, only, plot, yardsticks, _command())
+
+
+@app.command()
 def demo(out: Out = None) -> None:
     """DoCoM and the baselines on the synthetic problem, about a minute: a table, a figure, a page."""
     from docom.cli import comparison

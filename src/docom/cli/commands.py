@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,12 +60,14 @@ def run(
             config = _with_its_threads(config, folder)
         status = _carry_out(config, folder, data_folder(data), again, launch, team)
         team.leave()
-    except MENDABLE as error:
+    except Exception as error:
         if team.world == 1:
             raise
-        tell(error)
+        if isinstance(error, MENDABLE):
+            tell(error)
+        else:
+            traceback.print_exc()
         team.abandon(FAILED)
-        raise
     if status == "interrupted":
         raise SystemExit(INTERRUPTED)
 
@@ -155,6 +158,7 @@ def from_setting(preset: Preset, setting: Setting) -> dict[str, Any]:
         "batch_size": setting.batch_size,
         "eval_every": preset.eval_every,
         "eval_samples": preset.eval_samples,
+        "grad_every": preset.grad_every,
         "preset": preset.name,
         "hyper": setting.hyper,
     }

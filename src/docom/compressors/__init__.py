@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from docom.compressors.base import Bound, Compressor, NonFinite, Sparse, Stamp
 from docom.compressors.identity import Identity
-from docom.compressors.lowrank import EdgeLowRank, LowRank
+from docom.compressors.lowrank import EdgeLowRank, LowRank, MeanLowRank
 from docom.compressors.quantizer import Quantizer, Sign
 from docom.compressors.sparsifiers import RandK, TopK
 from docom.names import nearest, split_spec
@@ -22,6 +22,7 @@ __all__ = [
     "EdgeLowRank",
     "Identity",
     "LowRank",
+    "MeanLowRank",
     "NonFinite",
     "Quantizer",
     "RandK",
@@ -41,6 +42,7 @@ COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "sign": (Sign, "sign"),
     "lowrank": (LowRank, "lowrank:2"),
     "edge-lowrank": (EdgeLowRank, "edge-lowrank:1,rounds=3"),
+    "mean-lowrank": (MeanLowRank, "mean-lowrank:1,over=links"),
 }
 
 

@@ -155,17 +155,56 @@ class EdgeLowRank(Compressor):
     Both ends of an edge work out the leading directions of the difference of their own variables and move along them,
     so there are no replicas and no gamma to tune. See `docom.channels.EdgeChannel`.
 
-    rank: r, directions an edge and round. rounds: power-gossip rounds a step.
+    rank: r, directions an edge and round. rounds: power-gossip rounds a step. sides: 2 sends both factors of a round, one after
+    the other; 1 sends one, in turn, as PowerGossip does. values: "full" or "bf16" numbers.
     """
 
     rank: int = 1
     rounds: int = 1
+    sides: int = 2
+    values: str = "full"
     name: ClassVar[str] = "edge-lowrank"
 
     def __post_init__(self) -> None:
         if self.rank < 1 or self.rounds < 1 or int(self.rank) != self.rank or int(self.rounds) != self.rounds:
             raise ValueError(f"edge low rank needs rank >= 1 and rounds >= 1, got {self.rank} and {self.rounds}")
+        _check_factors(self.sides, self.values)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """Edges have no message for one vector, so there is nothing to bind."""
         raise TypeError("edge-lowrank is a channel of its own and cannot be used as a code for single vectors")
+
+
+@dataclass(frozen=True)
+class MeanLowRank(Compressor):
+    """The average of all agents in low rank, in a basis that they share (PowerSGD): another channel for all-reduce methods.
+
+    See `docom.channels.LowRankMeanChannel`.
+
+    rank: r, directions a round. over: "allreduce", or "links" for exchanges between neighbours of the graph only.
+    sides: 2 sends both factors of a round, one after the other; 1 sends one, in turn. values: "full" or "bf16" numbers.
+    """
+
+    rank: int = 1
+    over: str = "allreduce"
+    sides: int = 2
+    values: str = "full"
+    name: ClassVar[str] = "mean-lowrank"
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or int(self.rank) != self.rank:
+            raise ValueError(f"mean low rank needs rank >= 1, got {self.rank}")
+        if self.over not in ("allreduce", "links"):
+            raise ValueError(f'over is "allreduce" or "links", got {self.over!r}')
+        _check_factors(self.sides, self.values)
+
+    def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
+        """An average has no message for one vector, so there is nothing to bind."""
+        raise TypeError("mean-lowrank is a channel of its own and cannot be used as a code for single vectors")
+
+
+def _check_factors(sides: int, values: str) -> None:
+    if sides not in (1, 2):
+        raise ValueError(f"sides is 1 or 2, the factors sent a round, got {sides}")
+    if values not in ("full", "bf16"):
+        raise ValueError(f'values is "full" or "bf16", got {values!r}')

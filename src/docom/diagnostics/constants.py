@@ -20,9 +20,9 @@ from docom import rng
 from docom.problems import Problem
 
 REACH = 1e-4  # of the central differences, for directions of length one
-ROUNDS = 200  # of a power iteration, at most
+ROUNDS, FEW = 200, 15  # of a power iteration, at most, for one Hessian and for the mean over samples
 CLOSE, NEAR = 1e-5, 1e-3  # relative change that ends it, for one Hessian and for the mean over samples
-MOST_SAMPLES = 64  # samples (or batches) an agent is looked at with; all of its samples where it has fewer
+MOST_SAMPLES = 32  # samples (or batches) an agent is looked at with; all of its samples where it has fewer
 LARGEST_SPECTRUM = 2000  # dimension up to which a whole Hessian is formed
 
 Product = Callable[[Tensor], Tensor]
@@ -124,7 +124,7 @@ def mean_square_smoothness(problem: Problem, rows: Tensor, batch_size: int = 1, 
             total += weight.unsqueeze(1) * hessian_product(problem, rows, once, batch)
         return total
 
-    return _power(product, _random(rows, seed), NEAR).sqrt()
+    return _power(product, _random(rows, seed), NEAR, FEW).sqrt()
 
 
 def variance(problem: Problem, rows: Tensor, batch_size: int = 1, seed: int = 0) -> Tensor:
@@ -167,10 +167,10 @@ def local_gradients(problem: Problem, rows: Tensor) -> Tensor:
     return found
 
 
-def _power(product: Product, directions: Tensor, close: float = CLOSE) -> Tensor:
+def _power(product: Product, directions: Tensor, close: float = CLOSE, rounds: int = ROUNDS) -> Tensor:
     """The largest |eigenvalue| of each row's operator."""
     found = torch.zeros(len(directions), dtype=directions.dtype, device=directions.device)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         images = product(directions)
         before, found = found, torch.linalg.vector_norm(images, dim=1)
         directions = images / found.clamp_min(torch.finfo(found.dtype).tiny).unsqueeze(1)

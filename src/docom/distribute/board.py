@@ -6,8 +6,10 @@ A process that is gone or stalled puts up nothing; that is how it is told from t
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,10 +45,17 @@ class Board:
 
     def post_up(self, note: dict[str, Any]) -> None:
         """Put up this process's note."""
-        self._try(lambda: self.store.set(_key(self.rank), json.dumps(note)))
+        _in_time(lambda: self.store.set(_key(self.rank), json.dumps(note)))
 
     def origin(self, lost: Iterable[int]) -> Origin | None:
-        """Follow the notes from the processes that were lost to those that put up none, or that tell a cause."""
+        """Follow the notes from the processes that were lost to those that put up none, or that tell a cause.
+
+        None where nothing is to be read: the store may have gone, or stall, with the process that keeps it.
+        """
+        found: Origin | None = _in_time(lambda: self._follow(lost))
+        return found
+
+    def _follow(self, lost: Iterable[int]) -> Origin | None:
         deadline = time.monotonic() + GRACE
         while True:
             silent, seen, ahead = [], set(), list(lost)
@@ -67,18 +76,24 @@ class Board:
             time.sleep(0.05)
 
     def _note(self, rank: int) -> dict[str, Any] | None:
-        if not self._try(lambda: self.store.check([_key(rank)])):
+        if not self.store.check([_key(rank)]):
             return None
-        text = self._try(lambda: self.store.get(_key(rank)))
-        note = json.loads(text) if text else None
+        note = json.loads(self.store.get(_key(rank)))
         return note if isinstance(note, dict) else None
 
-    def _try(self, what: Any) -> Any:
-        """None where the store has gone with the process that kept it."""
-        try:
-            return what()
-        except (RuntimeError, ValueError):
-            return None
+
+def _in_time(what: Callable[[], Any]) -> Any:
+    """The answer of a store; None where it fails or does not come: whoever asks has waited for others long enough."""
+    answer: list[Any] = []
+
+    def ask() -> None:
+        with suppress(RuntimeError, ValueError):
+            answer.append(what())
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(2 * GRACE)
+    return answer[0] if answer else None
 
 
 def _key(rank: int) -> str:

@@ -136,21 +136,17 @@ class LinearProblem(Problem):
             result.test_correct, result.test_count = hits.sum(dim=0), len(x)
         return result
 
-    def _chunks(self, agents: list[int]) -> list[tuple[Tensor, Tensor]]:
-        """Positions of the agents' samples, and the weight of each in f: 1 / (n m_i)."""
-        device = self.features.device
-        spans = [torch.arange(int(self.counts[i]), device=device) + self.offsets[i] for i in agents]
-        weights = [
-            torch.full(
-                (int(self.counts[i]),),
-                1 / (self.agents * int(self.counts[i])),
-                dtype=self.features.dtype,
-                device=device,
-            )
-            for i in agents
-        ]
-        positions, weight = torch.cat(spans), torch.cat(weights).to(self.features.dtype)
-        return list(zip(positions.split(CHUNK), weight.split(CHUNK), strict=True))
+    def _chunks(self, agents: list[int]) -> list[tuple[slice | Tensor, Tensor]]:
+        """Where the agents' samples are, and the weight of each in f: 1 / (n m_i)."""
+        counts, starts = self.counts[agents], self.offsets[agents]
+        weights = (1 / (self.agents * counts.double())).to(self.features.dtype).repeat_interleave(counts)
+        if bool((starts[1:] == (starts + counts)[:-1]).all()):  # one after the other: no copy is needed
+            first = int(starts[0])
+            cuts = [slice(first + at, first + min(at + CHUNK, len(weights))) for at in range(0, len(weights), CHUNK)]
+            return list(zip(cuts, weights.split(CHUNK), strict=True))
+        before = torch.cumsum(counts, 0) - counts
+        positions = torch.arange(len(weights), device=counts.device) + (starts - before).repeat_interleave(counts)
+        return list(zip(positions.split(CHUNK), weights.split(CHUNK), strict=True))
 
     def sampled(self, count: int, seed: int) -> Self:
         """See `Problem.sampled`."""

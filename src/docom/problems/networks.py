@@ -17,12 +17,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from docom import rng
 from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem
 from docom.problems.shards import Data, Shards
-
 
 
 class Product(NamedTuple):
@@ -135,8 +135,9 @@ class NetworkProblem(Problem):
         if samples is None:
             return self._full_gradients(points, agents)
         positions = self.offsets[agents].unsqueeze(1) + samples
-        if points[0].device.type != "cpu" and positions.numel() <= PAIRS_OFF_CPU:
-            return [self._at_once(point, positions) for point in points]
+        if points[0].device.type != "cpu":
+            shares = torch.full(positions.shape, 1 / positions.shape[1], dtype=points[0].dtype, device=positions.device)
+            return [self._weighted(point, positions, shares) for point in points]
         rows, batch = positions.shape
         found = [torch.empty_like(point) for point in points]
         most, pairs = self._limits(points[0])
@@ -154,28 +155,41 @@ class NetworkProblem(Problem):
                             places[number].add_(piece)
         return found
 
-    def _at_once(self, point: Tensor, positions: Tensor) -> Tensor:
-        """The gradient on a batch in as few kernels as can be."""
-        inputs, targets = self._take(self.train, positions, point.dtype)
-        weights = self._cut(point)
-        scores, kept = self.forward(weights, inputs)
-        slopes = _slopes(scores, targets).mul_(1 / positions.shape[1])
-        gradient = self.weight_decay * point
+    def _weighted(self, point: Tensor, positions: Tensor, shares: Tensor) -> Tensor:
+        """The gradient of samples with given weights, in as few kernels as can be, all of one shape."""
+        width = max(1, PAIRS_OFF_CPU // len(point))
+        if positions.shape[1] > width:
+            missing = -positions.shape[1] % width
+            positions, shares = F.pad(positions, (0, missing)), F.pad(shares, (0, missing))
+        gradient, weights = self.weight_decay * point, self._cut(point)
         places = self._cut(gradient)
-        for number, piece in self.backward(weights, inputs, kept, slopes):
-            if isinstance(piece, Product):
-                places[number].baddbmm_(piece.left, piece.right)
-            else:
-                places[number].add_(piece)
+        for part in _slices(positions.shape[1], width):
+            inputs, targets = self._take(self.train, positions[:, part], point.dtype)
+            scores, kept = self.forward(weights, inputs)
+            slopes = _slopes(scores, targets).mul_(shares[:, part].unsqueeze(1))
+            for number, piece in self.backward(weights, inputs, kept, slopes):
+                if isinstance(piece, Product):
+                    places[number].baddbmm_(piece.left, piece.right)
+                else:
+                    places[number].add_(piece)
         return gradient
 
     def _full_gradients(self, points: Sequence[Tensor], agents: Tensor) -> list[Tensor]:
+        if points[0].device.type != "cpu":
+            counts = self.counts[agents].unsqueeze(1)
+            numbers = torch.arange(int(counts.max()), device=agents.device)
+            positions = self.offsets[agents].unsqueeze(1) + torch.minimum(numbers, counts - 1)
+            shares = ((numbers < counts) / counts).to(points[0].dtype)
+            return [self._weighted(point, positions, shares) for point in points]
+        return self._full_gradients_on_cpu(points, agents)
+
+    def _full_gradients_on_cpu(self, points: Sequence[Tensor], agents: Tensor) -> list[Tensor]:
         counts = self.counts[agents].tolist()
         if len(set(counts)) == 1:
             everything = torch.arange(counts[0], device=agents.device).expand(len(agents), -1)
             return self.gradients(points, everything, agents)
         alone = _slices(len(agents), 1)
-        parts = [self._full_gradients([point[row] for point in points], agents[row]) for row in alone]
+        parts = [self._full_gradients_on_cpu([point[row] for point in points], agents[row]) for row in alone]
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
     def evaluate(
@@ -261,7 +275,9 @@ def _slopes(scores: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy's derivative by the scores: the softmax, less one at the target."""
     if scores.device.type != "cpu":  # GPUs are quick along what lies together in memory, and slow across it
         slopes = scores.transpose(1, 2).contiguous().softmax(dim=2)
-        return slopes.scatter_add_(2, targets.unsqueeze(2), slopes.new_full((), -1.0).expand(*targets.shape, 1)).transpose(1, 2)
+        return slopes.scatter_add_(
+            2, targets.unsqueeze(2), slopes.new_full((), -1.0).expand(*targets.shape, 1)
+        ).transpose(1, 2)
     slopes = scores.softmax(dim=1)
     targets = targets.unsqueeze(1)
     return slopes.scatter_add_(1, targets, slopes.new_full((), -1.0).expand(targets.shape))

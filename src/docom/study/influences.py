@@ -61,7 +61,7 @@ def heterogeneity(
 
 
 def network_and_compressor(
-    horizons: Sequence[int] = (100, 300, 1000, 3000, 10_000, 30_000),
+    horizons: Sequence[int] = (100, 1000, 10_000),
     runs: int = 4,
     agents: int = 8,
     dimension: int = 100,

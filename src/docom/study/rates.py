@@ -170,9 +170,6 @@ METHODS: dict[str, tuple[str, float]] = {
     "CHOCO-SGD": ("choco", -1 / 2),
     "DSGD": ("dsgd", -1 / 2),
 }
-# With eight agents the schedule's first batch T^(1/3)/4 is a whole number at these: rounding it bends the line.
-HORIZONS = (512, 1728, 4096, 13_824, 64_000)
-SHORTER = (64, 512, 1728, 4096, 8000)
 THREE = ("DoCoM, schedule A", "DoCoM, beta = 1", "CHOCO-SGD")
 
 
@@ -192,9 +189,9 @@ def scheduled(method: str, T: int, c: Constants, gamma: Any = "auto", share: flo
 
 
 def quadratic_slopes(
-    horizons: Sequence[int] = HORIZONS,
+    horizons: Sequence[int] = (300, 1000, 3000, 10_000, 30_000),
     runs: int = 12,
-    methods: Sequence[str] = THREE,
+    methods: Sequence[str] = tuple(METHODS),
     device: str = "cpu",
 ) -> list[dict[str, Any]]:
     """Slopes on noisy quadratics."""
@@ -202,7 +199,7 @@ def quadratic_slopes(
 
 
 def sigmoid_slopes(
-    horizons: Sequence[int] = SHORTER,
+    horizons: Sequence[int] = (100, 300, 1000, 3000, 10_000),
     runs: int = 8,
     methods: Sequence[str] = THREE,
     device: str = "cpu",

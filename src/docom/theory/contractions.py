@@ -26,7 +26,7 @@ def contraction(spec: str, d: int) -> Contraction | None:
     """The contraction of a compressor in its plain spelling; None for those whose formula is not here.
 
     >>> contraction("topk:0.1", 1000)
-    Contraction(delta=0.1, observed=0.438..., bits=6400)
+    Contraction(delta=0.1, observed=0.439..., bits=6400)
     """
     name, positional, named = split_spec(spec)
     if named or len(positional) > 1:

@@ -5,6 +5,7 @@ the messages of the local agents and of their neighbours, in agent order, whoeve
 
 * `InProcess`: all agents are here.
 * `TorchDist`: the agents of one process among several, over ``torch.distributed``.
+* `Framed` over a `docom.transports.mpi.MpiPost`: the same over MPI.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class TorchPost(Post):
         along_edges: bool = False,
     ) -> dict[int, memoryview]:
         """See `Post.trade`."""
-        inboxes = {other: self._inbox(other, size) for other, size in sizes.items()}
+        inboxes = {other: self._inbox(other, size, along_edges) for other, size in sizes.items()}
         outboxes = {
             other: torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
             for other, data in outgoing.items()
@@ -113,10 +113,14 @@ class TorchPost(Post):
             threading.Thread(target=_wait_for, args=arguments, name=f"docom-rank-{other}", daemon=True).start()
         return self._tasks[other]
 
-    def _inbox(self, other: int, size: int) -> Tensor:
-        if (other, size) not in self._inboxes:
-            self._inboxes[other, size] = torch.empty(size, dtype=torch.uint8, device=self.device)
-        return self._inboxes[other, size]
+    def _inbox(self, other: int, size: int, keep: bool) -> Tensor:
+        """A place for what comes; messages come in the same few sizes for ever, so theirs are kept."""
+        inbox = self._inboxes.get((other, size))
+        if inbox is None:
+            inbox = torch.empty(size, dtype=torch.uint8, device=self.device)
+            if keep:
+                self._inboxes[other, size] = inbox
+        return inbox
 
 
 class TorchDist(Framed):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from docom.graphs import agent_count, build, unknown_name
+from docom.weights.averaging import averaging_rounds
 from docom.weights.matrices import as_matrix, doubly_stochastic, is_adjacency, lazy, rows_sum_to_one
 from docom.weights.networks import Network
 from docom.weights.rules import WEIGHTS, default_rule
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import ArrayLike
 
-__all__ = ["MAX_AGENTS", "WEIGHTS", "Network", "network"]
+__all__ = ["MAX_AGENTS", "WEIGHTS", "Network", "averaging_rounds", "network"]
 
 #: The matrix is dense and its spectrum is computed: beyond this size neither is reasonable.
 MAX_AGENTS = 10_000

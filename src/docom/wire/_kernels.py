@@ -45,7 +45,7 @@ def _get(words: Words, bit: u64, width: u64) -> u64:
     value = words[word] >> offset
     if offset + width > u64(64):
         value |= words[word + u64(1)] << (u64(64) - offset)
-    return value
+    return u64(value)
 
 
 @compiled
@@ -176,7 +176,7 @@ def pack_signed(levels: npt.NDArray[np.int16], width: int, words: Words) -> bool
         magnitude = abs(np.int32(levels[i]))
         largest = max(largest, magnitude)
         _put(words, u64(i) * step, u64(magnitude << 1 | np.int32(levels[i] < 0)), step)
-    return largest >> (width - 1) == 0
+    return bool(largest >> (width - 1) == 0)
 
 
 @compiled
@@ -190,7 +190,7 @@ def unpack_signed(words: Words, width: int, levels: npt.NDArray[np.int16]) -> bo
         gathered = np.empty(GROUPS, np.uint64)
         codes = gathered.view(np.uint8)
         # Groups that begin before the last word: theirs and the next can be read without asking.
-        whole = min(levels.size // 8, 64 * (words.size - 1) // (8 * width))
+        whole = min(levels.size // 8, 64 * max(0, words.size - 1) // (8 * width))
         for start in range(0, whole, GROUPS):
             groups = gathered[: min(GROUPS, whole - start)]
             for g in range(groups.size):

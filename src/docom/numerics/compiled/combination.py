@@ -21,7 +21,10 @@ from docom.rng.available import jit
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 BLOCK = 2048  # elements of a block: one accumulator that stays in the first-level cache
-EMPTY = {torch.float32: np.empty(0, np.float32), torch.float64: np.empty(0, np.float64)}  # tell the kernel its type
+EMPTY: dict[torch.dtype, Any] = {
+    torch.float32: np.empty(0, np.float32),
+    torch.float64: np.empty(0, np.float64),
+}  # tell the kernel its type
 
 
 @jit(parallel=True)
@@ -97,7 +100,7 @@ def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]])
     threads = threads_for(len(plus) * like.numel() // 2)
     empty = EMPTY[like.dtype]
     _combine(
-        np.array(outs, np.uint64), np.array(ends), np.array(coefficients, empty.dtype), np.array(plus, np.uint64),
+        np.array(outs, np.uint64), np.array(ends), np.array(coefficients, dtype=empty.dtype), np.array(plus, np.uint64),
         np.array(minus, np.uint64), like.numel(), empty, threads,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator"
+# mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,import-untyped"
 
 
 @intrinsic
@@ -22,10 +22,10 @@ def pointer(typing_context, address):
 @intrinsic
 def bit_pattern(typing_context, number):
     """The bits of a float32 or float64 as an unsigned integer of the same width."""
-    pattern = types.uint32 if number == types.float32 else types.uint64
+    pattern, bits = (types.uint32, 32) if number == types.float32 else (types.uint64, 64)
 
     def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(pattern.bitwidth))
+        return builder.bitcast(arguments[0], ir.IntType(bits))
 
     return pattern(number), generate
 

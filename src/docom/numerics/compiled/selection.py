@@ -110,8 +110,7 @@ def _bound(code, k, top, pool, histogram):
 
 @jit(parallel=True)
 def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, values, nonfinite):
-    m, d = x.shape
-    for row in numba.prange(m):
+    for row in numba.prange(x.shape[0]):
         thread = numba.get_thread_id()
         code, pool, places = codes[thread], pools[thread], wheres[thread]
         histogram = np.empty(BINS, np.int32)
@@ -141,7 +140,7 @@ def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, val
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `docom.numerics.select_top`."""
     m, d = x.shape
-    codes, pools, places = _selection_scratch(threads_for(x.numel()), d, x.dtype)
+    codes, pools, places = _selection_scratch(threads_for(4 * x.numel()), d, x.dtype)
     indices = torch.empty(m, k, dtype=torch.int32 if d < 2**31 else torch.int64)
     values = torch.empty(m, k, dtype=x.dtype)
     nonfinite = torch.empty(m, dtype=torch.bool)

@@ -35,8 +35,8 @@ def _note(x, flags, counter, offset, d, BLOCK: tl.constexpr):
     row = tl.program_id(1).to(tl.int64)
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + row * d + index, mask=index < d, other=0.0)
-    bad = tl.max(magnitude_order(value)) >= infinite(value)
-    note(flags, row, bad, tl.load(counter) + offset)
+    order = magnitude_order(value)
+    note(flags, row, tl.max(order) >= infinite(order), tl.load(counter) + offset)
 
 
 def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:

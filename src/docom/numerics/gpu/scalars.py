@@ -29,9 +29,9 @@ def magnitude_order(value):
 
 
 @triton.jit
-def infinite(value):
-    """`magnitude_order` of infinity."""
-    if value.dtype == tl.float64:
+def infinite(order):
+    """`magnitude_order` of infinity, in the type of these orders."""
+    if order.dtype == tl.int64:
         return tl.full((), 0x7FF0000000000000, tl.int64)
     else:
         return tl.full((), 0x7F800000, tl.int32)

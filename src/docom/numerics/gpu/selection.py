@@ -109,7 +109,7 @@ def _count(
         _remember(here, low, shift, wanted, held, over)
     if over == 0:
         total = tl.zeros((PARTS,), tl.int32)
-        above = tl.zeros((), tl.int32)
+        above = tl.zeros((BLOCK,), tl.int32)  # added up after the loop: a sum inside would make all wait
         for start in range(0, PIECE, BLOCK):
             index = piece * PIECE + start + tl.arange(0, BLOCK)
             at, inside = row * d + index, index < d
@@ -120,14 +120,14 @@ def _count(
                 difference = tl.load(q + at, mask=inside, other=0.0)
             part = (magnitude_order(difference).to(tl.int64) - low) >> shift
             chosen = inside & (part >= 0) & (part < PARTS)
-            above += tl.sum((inside & (part >= PARTS)).to(tl.int32))
+            above += (inside & (part >= PARTS)).to(tl.int32)
             if CROWDED:
                 total += tl.histogram(tl.where(chosen, part, 0).to(tl.int32), PARTS, mask=chosen)
             else:
                 tl.atomic_add(counts_at + part, 1, mask=chosen)
         if CROWDED:
             tl.atomic_add(counts_at + tl.arange(0, PARTS), total, mask=total > 0)
-        tl.atomic_add(counts_at + PARTS, above)
+        tl.atomic_add(counts_at + PARTS, tl.sum(above))
 
 
 @triton.jit
@@ -166,12 +166,13 @@ def _keep(
     if tied:
         others = tl.arange(0, MANY)
         seen = tl.sum(tl.load(ties + row * pieces + others, mask=others < piece, other=0))
+    largest = magnitude_order(tl.zeros((BLOCK,), q.dtype.element_ty))
     for start in range(0, PIECE, BLOCK):
         index = piece * PIECE + start + tl.arange(0, BLOCK)
         at, inside = row * d + index, index < d
         difference = tl.load(q + at, mask=inside, other=0.0)
         order = magnitude_order(difference)
-        note(flags, row, tl.max(order) >= infinite(difference), tl.load(counter) + offset)
+        largest = tl.maximum(largest, order)
         equal = inside & (order.to(tl.int64) == threshold)
         kept = equal
         if tied:  # the lowest index wins
@@ -181,6 +182,7 @@ def _keep(
         tl.store(q + at, value, mask=inside)
         copy = tl.load(hat + at, mask=inside & (value != 0), other=0.0)
         tl.store(hat + at, copy + number_from(damping).to(value.dtype) * value, mask=inside & (value != 0))
+    note(flags, row, tl.max(largest) >= infinite(largest), tl.load(counter) + offset)
     for number in range(PASSES):  # clean for the next time; no kernel reads them any more
         if number % pieces == piece:
             clean = counts + (row * PASSES + number) * 2 * PARTS + tl.arange(0, 2 * PARTS)

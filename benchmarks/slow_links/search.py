@@ -1,0 +1,206 @@
+"""Every method's step sizes by the same number of trials in the simulator, then its steps to each target.
+
+The points are drawn beforehand by Optuna's quasi-random sampler, so that a search is a list of runs. A trial ends once it has
+taken more steps than the best before it, because it cannot be better then, or when it is hopelessly behind. The best point
+is run again on the whole test set, with three seeds. Cells (a setting on some shards) are independent: any number of
+processes may share them, also on another machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.slow_links import tasks
+from benchmarks.slow_links.settings import (
+    BATCH,
+    CATALOGUE,
+    SEEDS,
+    SHARDS,
+    TARGETS,
+    TRANSFORMER_LR,
+    TRANSFORMER_TARGETS,
+    TRANSFORMER_TRIALS,
+    TRIALS,
+    TUNED_FOR,
+    Setting,
+    hyper,
+)
+from docom.algorithms import find
+from docom.simulator import Simulation
+
+# Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below).
+TASKS: dict[str, dict[str, Any]] = {
+    "mnist": {"trial": 600, "final": 1000, "look": 10, "final_look": 5, "samples": 2000, "hopeless": ((100, 0.4), (300, 0.8))},
+    "transformer": {"trial": 200, "final": 300, "look": 20, "final_look": 10, "samples": 512, "hopeless": ()},
+}
+Curve = list[tuple[int, float]]
+
+
+def draw(setting: Setting, task: str, count: int) -> list[dict[str, float]]:
+    """The points to try: quasi-random, evenly in the logarithm."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.QMCSampler(qmc_type="halton", scramble=True, seed=1))
+    space = setting.search | ({"lr": TRANSFORMER_LR} if task == "transformer" else {})
+    points = []
+    for _ in range(count):
+        trial = study.ask({name: optuna.distributions.FloatDistribution(*span, log=True) for name, span in space.items()})
+        points.append({name: float(f"{value:.4g}") for name, value in trial.params.items()})
+        study.tell(trial, 0.0)
+    return points
+
+
+def plan(task: str = "mnist") -> list[dict[str, Any]]:
+    """All cells: a setting, its shards and the points to try."""
+    cells = []
+    for setting in CATALOGUE.values():
+        if setting.like is not None or (task == "transformer" and not setting.transformer):
+            continue
+        points = draw(setting, task, TRIALS if task == "mnist" else TRANSFORMER_TRIALS)
+        for shards in SHARDS if task == "mnist" else ("iid", "one-class"):
+            cells.append({"task": task, "setting": setting.name, "shards": shards, "points": points})
+    return cells
+
+
+class Walk:
+    """One simulated run that is looked at from time to time."""
+
+    def __init__(self, cell: dict[str, Any], given: dict[str, Any], seed: int, data: str, samples: int | None) -> None:
+        setting, self.task = CATALOGUE[cell["setting"]], cell["task"]
+        problem = tasks.problem(self.task, cell["shards"], data)
+        simulation = Simulation(
+            problem, find(setting.algorithm)(**given), topology=setting.topology, compressor=setting.compressor,
+            batch_size=BATCH, seed=seed,
+        )  # fmt: skip
+        self.training = simulation.begin()
+        self.eyes = simulation.problem if samples is None else simulation.problem.sampled(samples, 0)
+
+    def look(self) -> float:
+        """The worst agent's test accuracy, or its loss on everybody's data."""
+        rows = self.training.algorithm.iterate(self.training.state)
+        if self.task == "mnist":
+            seen = self.eyes.evaluate(rows, gradient=False, agents=[], test=True)
+            assert seen.test_correct is not None
+            return float(seen.test_correct.min()) / seen.test_count
+        return float(self.eyes.evaluate(rows, gradient=False).loss.max())
+
+    def run(self, steps: int, every: int, goal: float, hopeless: tuple[tuple[int, float], ...] = ()) -> Curve:
+        """What was seen on the way to the goal."""
+        curve: Curve = []
+        try:
+            while self.training.step < steps:
+                self.training.advance()
+                if self.training.step % every == 0:
+                    curve.append((self.training.step, self.look()))
+                    if not torch.isfinite(torch.tensor(curve[-1][1])) or reached(self.task, curve, goal) is not None:
+                        break
+                    if any(self.training.step >= after and curve[-1][1] < least for after, least in hopeless):
+                        break
+        except FloatingPointError:
+            curve.append((self.training.step, float("nan")))
+        return curve
+
+
+def reached(task: str, curve: Curve, goal: float) -> int | None:
+    """The first step at which the goal was seen to be reached."""
+    for step, value in curve:
+        if value >= goal if task == "mnist" else value <= goal:
+            return step
+    return None
+
+
+def search(cell: dict[str, Any], data: str) -> dict[str, Any]:
+    """All trials of a cell, and its best point's steps to every target."""
+    torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)  # cannot be batched over agents
+    started, rules, task = time.perf_counter(), TASKS[cell["task"]], cell["task"]
+    goal = TUNED_FOR if task == "mnist" else TRANSFORMER_TARGETS[-1]
+    setting, trials, limit = CATALOGUE[cell["setting"]], [], rules["trial"]
+    for point in cell["points"]:
+        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"]).run(limit, rules["look"], goal, rules["hopeless"])
+        steps = reached(task, curve, goal)
+        if steps is not None:
+            limit = min(limit, steps)  # more steps than that cannot be better
+        best = [value for _, value in curve if value == value] or [0.0 if task == "mnist" else 99.0]
+        trials.append(
+            {"point": point, "steps": steps, "taken": curve[-1][0], "best": max(best) if task == "mnist" else min(best)}
+        )
+    sign = -1 if task == "mnist" else 1
+    winner = min(trials, key=lambda trial: (trial["steps"] or 10**9, sign * trial["best"], -trial["taken"]))
+    targets = TARGETS if task == "mnist" else TRANSFORMER_TARGETS
+    runs = []
+    for seed in SEEDS if task == "mnist" else SEEDS[:1]:
+        curve = Walk(cell, hyper(setting, winner["point"]), seed, data, None if task == "mnist" else 2048).run(
+            rules["final"], rules["final_look"], targets[-1]
+        )
+        runs.append({"seed": seed, "curve": curve, "steps": {str(t): reached(task, curve, t) for t in targets}})
+    walk = Walk(cell, hyper(setting, winner["point"]), 0, data, rules["samples"])
+    walk.run(2, 10, goal)
+    return {
+        **{key: cell[key] for key in ("task", "setting", "shards")},
+        "hyper": hyper(setting, winner["point"]),
+        "trials": trials,
+        "runs": runs,
+        "bytes_a_step": walk.training.links.wire_bytes / 2 / walk.training.oracle.problem.agents,
+        "exchanges_a_step": sum(channel.exchanges for channel in walk.training.links.values()),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def path_of(folder: Path, cell: dict[str, Any]) -> Path:
+    """Where a cell's result lies."""
+    return folder / f"{cell['task']}-{cell['shards']}-{cell['setting']}.json"
+
+
+def write(path: Path, value: Any) -> None:
+    """As JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    waiting = path.with_suffix(".part")
+    waiting.write_text(json.dumps(value) + "\n")
+    waiting.rename(path)
+
+
+def search_all(cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, seconds: float = 1e9) -> None:
+    """Every cell that has no result yet, some at a time; no new one is begun after so many seconds."""
+    waiting = [cell for cell in cells if not path_of(folder, cell).exists()]
+    deadline = time.monotonic() + seconds
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = {}
+        queue = iter(waiting)
+        done = 0
+        while True:
+            while len(futures) < jobs and time.monotonic() < deadline and (cell := next(queue, None)) is not None:
+                futures[pool.submit(search, cell, data)] = cell
+            if not futures:
+                return
+            future = next(as_completed(futures))
+            cell, found = futures.pop(future), future.result()
+            write(path_of(folder, cell), found)
+            done += 1
+            middle = [run["steps"] for run in found["runs"]][0]
+            print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {middle} in {found['seconds']} s", flush=True)
+
+
+def main() -> None:
+    """Search the cells of a plan that was written before, where Optuna is not at hand."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", default=os.environ.get("DOCOM_DATA", ""))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    given = parser.parse_args()
+    search_all(json.loads(given.plan.read_text()), given.out, given.data, given.jobs, given.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What is compared: every method with its graph, its compressor and the ranges its step sizes are searched in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Range = tuple[float, float]  # searched evenly in the logarithm
+
+AGENTS, BATCH = 8, 16
+SHARDS = ("iid", "two-class", "one-class")
+RATES = (100, 10, 1)  # Mbit/s, each way
+TARGETS = (0.85, 0.90, 0.92, 0.95)
+TUNED_FOR = 0.92
+TRIALS = 16
+SEEDS = (0, 1, 2)
+TRANSFORMER_TARGETS = (4.2, 4.0, 3.8)  # bits a character
+TRANSFORMER_TRIALS = 8
+TRANSFORMER_LR = (0.1, 4.0)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table.
+
+    hook: None for the methods of this library; "none", "fp16" or "powersgd" for torch's DistributedDataParallel, whose
+        steps are those of the simulated ``algorithm``.
+    like: takes the steps of another setting, because its numbers are the same up to rounding.
+    """
+
+    name: str
+    label: str
+    algorithm: str
+    compressor: str = "none"
+    topology: str = "exponential"
+    search: dict[str, Range] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    hook: str | None = None
+    like: str | None = None
+    transformer: bool = False
+
+    @property
+    def family(self) -> str:
+        """Who made it: torch's own, or this library."""
+        return "DDP" if self.hook is not None else "links" if "over=links" in self.compressor else "gossip"
+
+
+LR = {"lr": (0.03, 1.0)}
+GAMMA = {"gamma": (0.03, 1.0)}
+BETA = {"beta": (0.01, 0.5)}
+# One minus the momentum, evenly in the logarithm: 0.9 and 0.99 are as far apart as 0 and 0.9.
+MOMENTUM = {"1-momentum": (0.05, 1.0)}
+HEAVY = {"1-heavy_ball": (0.1, 1.0)}
+EDGE = LR | BETA | HEAVY
+AT_ONCE: dict[str, Any] = {"gamma": 1.0, "b0": 256}
+FIRST: dict[str, Any] = {"b0": 256}
+
+
+def _catalogue() -> list[Setting]:
+    centre = LR | MOMENTUM
+    found = [
+        Setting("ddp", "DDP, all-reduce", "allreduce-sgd", search=centre, hook="none", transformer=True),
+        Setting("ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=centre, hook="fp16", like="ddp", transformer=True),
+    ]
+    for rank in (1, 2, 4):
+        found.append(
+            Setting(f"ddp-powersgd-{rank}", f"DDP, PowerSGD rank {rank}", "allreduce-sgd", f"mean-lowrank:{rank}",
+                    search=centre, hook=f"powersgd:{rank}", transformer=rank < 4)
+        )  # fmt: skip
+    for graph in ("ring", "exponential", "complete"):
+        found.append(Setting(f"dsgd-{graph}", f"DSGD, {graph}", "dsgd", topology=graph, search=LR, transformer=graph == "ring"))
+        found.append(
+            Setting(f"qg-dsgdm-{graph}", f"QG-DSGDm, {graph}", "qg-dsgdm", topology=graph, search=centre,
+                    transformer=graph == "ring")
+        )  # fmt: skip
+    codes = {"topk": ("topk:0.05", "top-k 5%"), "quantiser": ("quantize:4", "4 bit")}
+    for code, (spec, words) in codes.items():
+        for graph in ("ring", "exponential", "complete") if code == "topk" else ("ring",):
+            wanted = graph == "ring" and code == "topk"
+            found.append(
+                Setting(f"choco-{code}-{graph}", f"CHOCO-SGD, {words}, {graph}", "choco-sgd", spec, graph, LR | GAMMA,
+                        transformer=wanted)
+            )  # fmt: skip
+            found.append(
+                Setting(f"motef-{code}-{graph}", f"MoTEF, {words}, {graph}", "motef", spec, graph, LR | GAMMA | BETA,
+                        transformer=wanted)
+            )  # fmt: skip
+            found.append(
+                Setting(f"docom-{code}-{graph}", f"DoCoM, {words}, {graph}", "docom", spec, graph, LR | GAMMA | BETA | HEAVY, FIRST,
+                        transformer=wanted)
+            )  # fmt: skip
+    edges = "edge-lowrank:1,rounds=3"
+    found.append(Setting("docom-edges-ring", "DoCoM, edge low rank, ring", "docom", edges, "ring", EDGE, AT_ONCE))
+    for rounds, graphs in ((1, ("ring",)), (2, ("ring", "exponential", "complete"))):
+        half = f"edge-lowrank:1,rounds={rounds},sides=1,values=bf16"
+        for graph in graphs:
+            found.append(
+                Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {rounds} half round(s), bf16, {graph}", "docom",
+                        half, graph, EDGE, AT_ONCE, transformer=graph == "ring" and rounds == 2)
+            )  # fmt: skip
+    found.append(
+        Setting("powergossip-ring", "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring", "choco-sgd",
+                "edge-lowrank:1,rounds=2,sides=1,values=bf16", "ring", LR, {"gamma": 1.0})
+    )  # fmt: skip
+    for rank, sides, values in ((1, 2, "full"), (1, 2, "bf16"), (2, 2, "bf16"), (1, 1, "bf16"), (2, 1, "bf16"), (4, 1, "bf16")):
+        spec = f"mean-lowrank:{rank},over=links,sides={sides},values={values}"
+        words = f"rank {rank}, {'both factors' if sides == 2 else 'one factor'}, {values}"
+        best = (rank, sides, values) in ((1, 2, "bf16"), (2, 1, "bf16"))
+        for graph in ("ring", "exponential") if best else ("exponential",):
+            found.append(
+                Setting(f"links-{rank}-{sides}-{values}-{graph}", f"Averages over links, {words}, {graph}", "allreduce-sgd", spec,
+                        graph, centre, like=f"links-{rank}-{sides}-{values}-exponential" if graph == "ring" else None,
+                        transformer=best and graph == "exponential")
+            )  # fmt: skip
+    found.append(
+        Setting("links-storm-exponential", "Averages over links, STORM, rank 1, both factors, bf16, exponential",
+                "allreduce-storm", "mean-lowrank:1,over=links,sides=2,values=bf16", "exponential", LR | BETA, FIRST)
+    )  # fmt: skip
+    return found
+
+
+CATALOGUE: dict[str, Setting] = {setting.name: setting for setting in _catalogue()}
+
+
+def hyper(setting: Setting, point: dict[str, float]) -> dict[str, Any]:
+    """The arguments of the method at a point of the search: ``1-momentum`` 0.1 is momentum 0.9."""
+    named = {name[2:]: 1 - value for name, value in point.items() if name.startswith("1-")}
+    plain = {name: value for name, value in point.items() if not name.startswith("1-")}
+    return {name: float(f"{value:.4g}") for name, value in (plain | named).items()} | setting.fixed

@@ -1,0 +1,200 @@
+"""Low-rank averages in a basis that all agents share: PowerSGD, over an all-reduce or over the links of a graph.
+
+With ``M_i`` agent i's variable and what earlier messages left of it, as a matrix, and q a basis that all agents hold::
+
+    p = orth(mean_i M_i q) ;   s = mean_i M_i^T p ;   the mean is taken for p s^T ;   q = s
+    M_i - p (M_i^T p)^T  is left for the next message
+
+The messages are linear in M, so that their average may be taken in whatever way: by an all-reduce, or by the finitely many
+exchanges between neighbours of `docom.weights.averaging_rounds`, in r (a + b) numbers instead of a b.
+
+``sides=1`` sends one of the two factors a round, in turn: a round starts from the other factor of the round before, made
+orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
+
+What is left is kept against the agent's own projection, not against the average: the same on average, but the agents'
+differences, which grow with every round where their data differ, never enter it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from docom.channels.base import Channel
+from docom.compressors import MeanLowRank
+from docom.compressors.lowrank import first_basis, next_basis, outer, split_matrices
+from docom.layout import Layout
+from docom.numerics import orthonormalise, product, product_transposed
+from docom.rng import Key
+from docom.transports import Place, Transport
+from docom.weights import Network, averaging_rounds
+from docom.weights.matrices import Matrix
+
+
+class LowRankMeanChannel(Channel):
+    """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
+
+    def __init__(
+        self,
+        variable: str,
+        compressor: MeanLowRank,
+        layout: Layout,
+        network: Network,
+        transport: Transport,
+        dtype: torch.dtype,
+        key: Key,
+    ) -> None:
+        super().__init__(variable, transport)
+        self.sides, self.wire = compressor.sides, torch.bfloat16 if compressor.values == "bf16" else dtype
+        self.blocks, self.whole = split_matrices(layout, compressor.rank)
+        everyone = torch.zeros_like(transport.agents)  # one basis for all, whoever holds it
+        rights = [first_basis(block, b, everyone, dtype, key) for b, block in enumerate(self.blocks)]
+        self.bases = {f"right{b}": orthonormalise(basis) for b, basis in enumerate(rights)}
+        if self.sides == 1:
+            for b, block in enumerate(self.blocks):
+                self.bases[f"left{b}"] = rights[b].new_zeros(len(everyone), block.rows, block.rank)
+        self.average = _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
+        words = sum(block.rank * (block.rows + block.columns) for block in self.blocks) * self.sides / 2
+        words += sum(span.stop - span.start for span in self.whole)
+        bits = torch.finfo(self.wire).bits
+        self.exchanges = self.average.rounds * (self.sides if self.blocks else 1)
+        self.bits_per_round = words * self.average.vectors * (16 if bits == 16 else 32)
+        self.bytes_per_round = round(words * self.average.messages * bits / 8)
+        self.error = torch.zeros(len(everyone), layout.dimension, dtype=dtype, device=everyone.device)
+        self.result = torch.zeros_like(self.error)
+        self._turn = 0
+
+    @property
+    def place(self) -> Place:
+        """See `Channel.place`: a round takes several messages."""
+        return Place(self.number, self.rounds * max(1, self.exchanges) + self._turn)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """See `Channel.mean`; low rank, in a buffer that lasts until the next call."""
+        self.inspect(x)
+        self.error += x
+        if self.sides == 2:
+            self._both_factors(self.error, self.result)
+        else:
+            self._one_factor(self.error, self.result, right_known=self.rounds % 2 == 0)
+        self.count()
+        self._turn = 0
+        return self.result
+
+    def _both_factors(self, target: Tensor, result: Tensor) -> None:
+        matrices = [self._matrix(target, b) for b in range(len(self.blocks))]
+        projections = [product(matrix, self.bases[f"right{b}"]) for b, matrix in enumerate(matrices)]
+        found = self._averaged([*projections, *(target[:, span] for span in self.whole)])
+        lefts = [orthonormalise(projection) for projection in found[: len(self.blocks)]]
+        self._finish_whole(target, result, found[len(self.blocks) :])
+        own = [product_transposed(matrix, left) for matrix, left in zip(matrices, lefts, strict=True)]
+        for b, (left, mine, right) in enumerate(zip(lefts, own, self._averaged(own), strict=True)):
+            self._finish(target, result, b, outer(left, mine), outer(left, right))
+            self.bases[f"right{b}"].copy_(next_basis(right, self.bases[f"right{b}"]))
+
+    def _one_factor(self, target: Tensor, result: Tensor, right_known: bool) -> None:
+        known, other = ("right", "left") if right_known else ("left", "right")
+        bases = [self.bases[f"{known}{b}"] for b in range(len(self.blocks))]
+        multiply = product if right_known else product_transposed
+        own = [multiply(self._matrix(target, b), basis) for b, basis in enumerate(bases)]
+        found = self._averaged([*own, *(target[:, span] for span in self.whole)])
+        self._finish_whole(target, result, found[len(self.blocks) :])
+        for b, (basis, mine, factor) in enumerate(zip(bases, own, found, strict=False)):
+            sent, came = (outer(mine, basis), outer(factor, basis)) if right_known else (outer(basis, mine), outer(basis, factor))
+            self._finish(target, result, b, sent, came)
+            self.bases[f"{other}{b}"].copy_(self._following(factor, self.bases[f"{other}{b}"]))
+
+    def _following(self, factor: Tensor, before: Tensor) -> Tensor:
+        """The factor made orthonormal; a column that vanished keeps its direction, or it would stay zero for ever."""
+        fresh = orthonormalise(factor)
+        empty = fresh.abs().amax(dim=1, keepdim=True) == 0
+        return torch.where(empty, before, fresh)
+
+    def _matrix(self, rows: Tensor, b: int) -> Tensor:
+        block = self.blocks[b]
+        return rows[:, block.span].reshape(len(rows), block.rows, block.columns)
+
+    def _finish(self, target: Tensor, result: Tensor, b: int, sent: Tensor, came: Tensor) -> None:
+        span = self.blocks[b].span
+        target[:, span] -= sent.flatten(1)
+        result[:, span] = came.flatten(1)
+
+    def _finish_whole(self, target: Tensor, result: Tensor, found: list[Tensor]) -> None:
+        for span, average in zip(self.whole, found, strict=True):
+            target[:, span] -= self._rounded(target[:, span])
+            result[:, span] = average
+
+    def _averaged(self, pieces: list[Tensor]) -> list[Tensor]:
+        """The average over all agents of every piece, in exchanges for all of them together."""
+        if not pieces:
+            return []
+        flat = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
+        for number in range(self.average.rounds):
+            flat = self.average(flat.to(self.wire), number, self.place).to(flat.dtype)
+            self._turn += 1
+        parts = flat.split([piece[0].numel() for piece in pieces], dim=1)
+        return [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
+
+    def _rounded(self, rows: Tensor) -> Tensor:
+        return rows.to(self.wire).to(rows.dtype)
+
+    def rows(self) -> dict[str, Tensor]:
+        """See `Channel.rows`."""
+        return {"error": self.error} | self.bases
+
+
+class _AllReduce:
+    """The sum in agent order, priced as the ring algorithm's ``2 (n - 1) / n`` vectors an agent."""
+
+    def __init__(self, network: Network, transport: Transport) -> None:
+        n = network.n
+        self.transport, self.rounds = transport, 1
+        self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
+
+    def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
+        everyone = self.transport.gather(rows, place).float() if rows.dtype == torch.bfloat16 else self.transport.gather(rows, place)
+        total = everyone[0]
+        for row in everyone[1:]:
+            total = total + row
+        return (total / len(everyone)).expand(len(rows), -1)
+
+
+class _Exchanges:
+    """Rounds between neighbours whose product is the average."""
+
+    def __init__(self, network: Network, transport: Transport) -> None:
+        matrices = averaging_rounds(network)
+        self.steps = [_Exchange(matrix, transport) for matrix in matrices]
+        self.rounds, self.vectors = len(matrices), len(matrices)
+        self.messages = sum(int((matrix != 0).sum()) - network.n for matrix in matrices)
+
+    def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
+        return self.steps[number](rows, place)
+
+
+class _Exchange:
+    """``W x`` for one of the matrices; terms in the order of the agents, so that partners compute the same bits."""
+
+    def __init__(self, matrix: Matrix, transport: Transport) -> None:
+        self.transport = transport
+        agents = transport.agents.tolist()
+        near = [[j for j in range(len(matrix)) if matrix[i, j] != 0 or j == i] for i in agents]
+        self.ends = [(i, j) for i, others in zip(agents, near, strict=True) for j in others if j != i]
+        where = {end: len(agents) + e for e, end in enumerate(self.ends)} | {(i, i): row for row, i in enumerate(agents)}
+        most = max(map(len, near))
+        # A row with fewer terms than others is filled up with itself, nought times.
+        sources = [[where[i, j] for j in others] + [row] * (most - len(others)) for row, (i, others) in enumerate(zip(agents, near, strict=True))]
+        weights = [[matrix[i, j] for j in others] + [0.0] * (most - len(others)) for i, others in zip(agents, near, strict=True)]
+        device = transport.agents.device
+        self.origins = torch.tensor([where[i, i] for i, _ in self.ends], dtype=torch.int64, device=device)
+        self.sources = torch.tensor(sources, dtype=torch.int64, device=device)
+        self.weights = torch.tensor(weights, dtype=torch.float64, device=device)
+
+    def __call__(self, rows: Tensor, place: Place) -> Tensor:
+        theirs = self.transport.swap(rows[self.origins], self.ends, place)
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        pool, weights = torch.cat([rows, theirs]).to(wide), self.weights.to(wide)
+        total = weights[:, :1] * pool[self.sources[:, 0]]
+        for term in range(1, self.sources.shape[1]):
+            total = total + weights[:, term : term + 1] * pool[self.sources[:, term]]
+        return total
