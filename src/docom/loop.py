@@ -84,8 +84,8 @@ class Training:
     def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
         self._look_ahead(moment)
         self.algorithm.advance(self.state, self.links, hyper)
-        gradients = self.oracle(self.state.points, moment)
-        self.algorithm.absorb(self.state, gradients, self.links, hyper)
+        # Not held here: a method may let go of the gradients before its next message takes memory.
+        self.algorithm.absorb(self.state, self.oracle(self.state.points, moment), self.links, hyper)
 
     def _look_ahead(self, moment: rng.Moment) -> None:
         """Have the gradient at a point that is known already computed while a message travels, where messages do."""

@@ -116,6 +116,7 @@ class DoCoM(Algorithm):
                 (g, [(1, g), (1, fresh), (-(1 - beta), old), (-beta, v), *stale]),
                 (v, [(1, fresh), (1 - beta, v), (-(1 - beta), old)]),
             )
+        del grads, fresh, old  # their memory may serve for the message
         gap = tracker.push(g)  # l. 14, eq. docom_e
         if self.order == "alg1":
             combine(g, (1, g), (self._gamma_g(hyper), gap))  # l. 16, eq. docom_d

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from docom import presets
 from docom.bench.results import Case
-from docom.bench.steps import start
-from docom.bench.tasks import Task, images, mlp
+from docom.bench.steps import algorithm, start
+from docom.bench.tasks import SCALE, images, mlp
 from docom.bench.timing import Pace, Spread, interleave
 from docom.config import RunConfig
 from docom.loop import train
 from docom.problems import MLP, LeafSynthetic, Problem
 from docom.runner.parts import assemble, measurement
+from docom.simulator import Simulation
+from docom.weights import network
 
 AGENTS = (10, 100, 1000)
 SHARED = 20  # samples an agent in the scaling runs, whose memory is not what is measured
@@ -40,35 +42,43 @@ def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int,
 
 
 def memory_of(agents: int, device: str) -> float:
-    """Vectors of d numbers an agent that a run takes at its peak, beside its data, in a process of its own."""
+    """Vectors of d numbers an agent that a run takes at its peak, in a process of its own."""
     code = f"from docom.bench.runs import peak; print(peak({agents}, {device!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def peak(agents: int, device: str) -> float:
-    """See `memory_of`; whatever a process takes for itself is there before the run starts."""
+    """See `memory_of`: beside the data and the mixing matrix, and what a process takes for itself."""
 
-    def run(count: int) -> None:
-        problem = MLP(images(count, SHARED, (784,), 10), scale=1 / 255)
-        training = start(Task("mlp", problem, 16, None), "docom", "topk:0.05", device)
+    def ready(count: int) -> Simulation:
+        problem = MLP(images(count, SHARED, (784,), 10), scale=SCALE)
+        graph = network("ring", count)
+        return Simulation(
+            problem, algorithm("docom"), topology=graph, compressor="topk:0.05", batch_size=16, device=device
+        )
+
+    def run(simulation: Simulation) -> None:
+        training = simulation.begin()
         for _ in range(5):
             training.advance()
         training.settle()
 
-    run(2)
-    before = _peak_bytes(device)
-    run(agents)
-    data = agents * SHARED * (784 + 8)
-    return (_peak_bytes(device) - before - data) / (agents * 79_510 * 4)
+    run(ready(2))
+    simulation = ready(agents)
+    before = _memory(device, peak=False)
+    run(simulation)
+    return (_memory(device, peak=True) - before) / (agents * simulation.problem.dimension * 4)
 
 
-def _peak_bytes(device: str) -> int:
+def _memory(device: str, peak: bool) -> int:
+    """Bytes in use now, or the most that were."""
     if torch.device(device).type == "cuda":
-        return torch.cuda.max_memory_allocated()
-    import resource
-
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()
+    name = "VmHWM" if peak else "VmRSS"
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (kibibytes,) = (line.split()[1] for line in lines if line.startswith(name))
+    return 1024 * int(kibibytes)
 
 
 def evaluation_case(quick: bool) -> Case:

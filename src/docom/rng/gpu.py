@@ -33,7 +33,9 @@ def in_order(first, second, third, fourth, COUNT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["seed_and_stream", "high_seed", "offset"])
-def _draw(out, agents, counts, counter, offset, seed_and_stream, high_seed, size, BELOW: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+def _draw(
+    out, agents, counts, counter, offset, seed_and_stream, high_seed, size, BELOW: tl.constexpr, LANES: tl.constexpr
+):  # fmt: skip
     row, piece = tl.program_id(1), tl.program_id(0)
     step = tl.load(counter) + offset
     block = piece * LANES + tl.arange(0, LANES)

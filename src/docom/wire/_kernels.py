@@ -19,6 +19,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 u64 = np.uint64
 
+# Times a power of two, the upper six bits of this number are another pattern for each: that tells a word's lowest bit.
+DE_BRUIJN = u64(0x03F79D71B4CB0A89)
+NUMBER_OF_BIT = np.zeros(64, np.uint8)
+NUMBER_OF_BIT[[(int(DE_BRUIJN) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
+
 
 def compiled(function: Function) -> Function:
     """`numba.njit` with its types kept; the machine code is stored on disk where there is a place for it."""
@@ -109,11 +114,17 @@ def write_indices(indices: npt.NDArray[np.int64], low_width: int, high_bits: int
 def read_indices(words: Words, low_width: int, high_bits: int, indices: npt.NDArray[np.int64]) -> int:
     """See `Kernels.read_indices`."""
     marked = 0
-    for position in range(high_bits):
-        if (words[position >> 6] >> u64(position & 63)) & u64(1):
+    for word in range((high_bits + 63) // 64):
+        bits = words[word]
+        if 64 * word + 64 > high_bits:
+            bits &= (u64(1) << u64(high_bits - 64 * word)) - u64(1)
+        while bits != u64(0):
+            lowest = bits & (~bits + u64(1))
             if marked < indices.size:
+                position = 64 * word + np.int64(NUMBER_OF_BIT[(lowest * DE_BRUIJN) >> u64(58)])
                 indices[marked] = (position - marked) << low_width
             marked += 1
+            bits ^= lowest
     if marked != indices.size or low_width == 0:
         return marked
     step = u64(low_width)

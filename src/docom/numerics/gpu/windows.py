@@ -20,7 +20,10 @@ BLOCK = 512
 
 
 @triton.jit
-def _spread(kernels, places, row_stride, size, OUT: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def _spread(
+    kernels, places, row_stride, size, OUT: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr,
+    WINDOW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     wx = at % WINDOW
@@ -36,7 +39,10 @@ def _spread(kernels, places, row_stride, size, OUT: tl.constexpr, CHANNELS: tl.c
 
 
 @triton.jit
-def _unspread(slopes, kernels, size, OUT: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, WINDOW: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def _unspread(
+    slopes, kernels, size, OUT: tl.constexpr, CHANNELS: tl.constexpr, KERNEL: tl.constexpr, WINDOW: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = at % KERNEL

@@ -1,0 +1,182 @@
+"""One host's process: some steps of a method, timed, with the bytes it sent.
+
+Run by `measuring.measure` in a namespace, with torchrun's variables set and a JSON description as its argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from benchmarks.slow_links import tasks
+from benchmarks.slow_links.settings import AGENTS, BATCH, CATALOGUE
+from docom import rng
+from docom.algorithms import find
+from docom.problems import Problem
+from docom.simulator import Simulation
+from docom.transports import TorchDist
+
+Accuracy = Callable[[], float]
+GLOO_BYTES = 162  # what gloo itself adds to a message: its header, and the notices that both ends are ready
+
+
+def main() -> None:
+    """Do one job after the other, and print what came of them."""
+    jobs: list[dict[str, Any]] = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)
+    dist.init_process_group("gloo")
+    results = []
+    for job in jobs:
+        _ask("rate")
+        problem = tasks.problem(job["task"], job["shards"], job["data"]).to(torch.float32, "cpu")
+        prepare = _gossip if CATALOGUE[job["setting"]].hook is None else _ddp
+        results.append(_run(job, *prepare(job, problem)))
+    dist.barrier()
+    print(json.dumps(results), flush=True)
+    dist.barrier()
+    os._exit(0)  # torch's own clean-up waits for threads that wait for messages
+
+
+def _ask(what: str) -> None:
+    """Let the parent do something while nobody sends: set the rate of the next job, read the interfaces' counters."""
+    dist.barrier()
+    time.sleep(0.2)
+    if dist.get_rank() == 0:
+        print(what, flush=True)
+        sys.stdin.readline()
+    dist.barrier()
+
+
+def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], int], look: Accuracy) -> dict[str, Any]:
+    """Warm up, then time; or go on until the goal is reached, looking (outside the clock) from time to time."""
+    times, curve = [], []
+    for _ in range(job["warm_up"]):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    steps = torch.tensor(job["steps"])
+    if "seconds" in job:  # as many steps as fit
+        steps = torch.tensor(max(3, min(job["steps"], int(job["seconds"] / times[-1]))))
+        dist.broadcast(steps, 0)
+    _ask("counters")
+    before, cpu, spent, warm = counted(), time.process_time(), 0.0, job["warm_up"]
+    times, reached = [], None
+    for number in range(1, int(steps) + 1):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+        spent += times[-1]
+        if "goal" in job and (number + warm) % job["look"] == 0:
+            worst = torch.tensor(look())
+            dist.all_reduce(worst, op=dist.ReduceOp.MIN)
+            curve.append((number + warm, round(spent, 3), float(worst)))
+            if float(worst) >= job["goal"]:
+                reached = number + warm
+                break
+    cpu, sent = time.process_time() - cpu, counted() - before
+    _ask("counters")
+    return {
+        "steps": len(times), "seconds": spent, "median": statistics.median(times), "fastest": min(times), "cpu": cpu,
+        "bytes": sent, "reached": reached, "curve": curve,
+    }  # fmt: skip
+
+
+def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Accuracy]:
+    setting = CATALOGUE[told["setting"]]
+    simulation = Simulation(
+        problem, find(setting.algorithm)(**told["hyper"]), topology=setting.topology, compressor=setting.compressor,
+        batch_size=BATCH, processes=AGENTS,
+    )  # fmt: skip
+    transport = TorchDist(simulation.network.neighbours)
+    simulation.problem = simulation.problem.only(transport.agents.tolist())
+    training = simulation.begin(transport)
+
+    def look() -> float:
+        return _accuracy(problem, training.algorithm.iterate(training.state))
+
+    return training.advance, lambda: transport.bytes_sent + GLOO_BYTES * transport.messages_sent, look
+
+
+def _accuracy(problem: Problem, rows: Tensor) -> float:
+    seen = problem.evaluate(rows, gradient=False, agents=[], test=True)
+    return float(seen.test_correct.min()) / seen.test_count if seen.test_correct is not None else 0.0
+
+
+def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Accuracy]:
+    """torch's own DistributedDataParallel and SGD, on the batches that the simulator draws."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    setting, rank, world = CATALOGUE[told["setting"]], dist.get_rank(), dist.get_world_size()
+    start = problem.start(0).to(torch.float32)
+    model: nn.Module = problem.model(start)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    wrapped = DistributedDataParallel(model)
+    words = sum(parameter.numel() for parameter in model.parameters())
+    payload = 4 * words
+    kind, _, argument = str(setting.hook).partition(":")
+    if kind == "fp16":
+        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        payload = 2 * words
+    elif kind == "powersgd":
+        # The hook wants one plain step before it keeps an error; its own default is a thousand of them.
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=int(argument), start_powerSGD_iter=2, min_compression_rate=1
+        )
+        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        payload = 4 * _powersgd_words(model, int(argument))
+    optimizer = torch.optim.SGD(model.parameters(), lr=told["hyper"]["lr"], momentum=told["hyper"]["momentum"])
+    me, key, counts = torch.tensor([rank]), rng.Key(0, rng.BATCH), problem.counts[rank : rank + 1]
+    decay = getattr(problem, "weight_decay", 0.0)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        samples = rng.batch_indices(key, me, done, counts, BATCH)
+        inputs, targets = _batch(problem, rank, samples[0])
+        optimizer.zero_grad()
+        loss = problem.loss(wrapped(inputs), targets) if told["task"] != "mnist" else nn.functional.cross_entropy(wrapped(inputs), targets)
+        if decay:
+            loss = loss + decay / 2 * sum((p**2).sum() for p in model.parameters())
+        loss.backward()
+        optimizer.step()
+        done += 1
+
+    def look() -> float:
+        return _accuracy(problem, torch.cat([p.detach().flatten() for p in model.parameters()]).unsqueeze(0))
+
+    # What a ring all-reduce sends from every process, by its definition; torch does not count.
+    return step, lambda: done * round(2 * (world - 1) / world * payload), look
+
+
+def _powersgd_words(model: nn.Module, rank: int) -> int:
+    words = 0
+    for parameter in model.parameters():
+        matrix = parameter.view(parameter.shape[0], -1)
+        rows, columns = matrix.shape if parameter.ndim > 1 else (0, 0)
+        low = rank * (rows + columns)
+        words += low if parameter.ndim > 1 and low < parameter.numel() else parameter.numel()
+    return words
+
+
+def _batch(problem: Any, rank: int, samples: Tensor) -> tuple[Tensor, Tensor]:
+    if hasattr(problem, "train"):
+        inputs, targets = problem.train.take(problem.offsets[rank] + samples, torch.float32)
+        return inputs, targets
+    inputs, targets = problem.data[rank]
+    return inputs[samples], targets[samples]
+
+
+if __name__ == "__main__":
+    main()

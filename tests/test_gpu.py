@@ -1,0 +1,78 @@
+"""Runs on a GPU: recorded steps, the same numbers as on a CPU, and errors that name the step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import docom
+from docom.simulator import Simulation
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+def mlp(agents: int = 4) -> docom.problems.MLP:
+    draw = torch.Generator().manual_seed(0)
+    data = [
+        (torch.randn(30 + i, 12, generator=draw), torch.randint(3, (30 + i,), generator=draw)) for i in range(agents)
+    ]
+    return docom.problems.MLP(data, hidden=8, classes=3)
+
+
+def lenet() -> docom.problems.LeNet5:
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.rand(9 + i, 28, 28, generator=draw), torch.randint(62, (9 + i,), generator=draw)) for i in range(3)]
+    return docom.problems.LeNet5(data)
+
+
+PROBLEMS = {"linear": lambda: docom.problems.LeafSynthetic(agents=5), "mlp": mlp, "lenet": lenet}
+
+
+@pytest.mark.parametrize("compressor", ["topk:0.05", "quantize:4", "none"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_gpu_gives_the_numbers_of_a_cpu(name: str, compressor: str) -> None:
+    problem, steps = PROBLEMS[name](), 100 if compressor != "quantize:4" else 10
+    algorithm = docom.DoCoM(lr="steps:0.01,factor=0.5,at=30", gamma=0.2, beta=0.1)
+    found = {}
+    for device in ("cpu", "cuda"):
+        simulation = Simulation(
+            problem, algorithm, compressor=compressor, batch_size=2, dtype=torch.float64, device=device
+        )
+        training = simulation.begin()
+        for _ in range(steps):
+            training.advance()
+        training.settle()
+        assert (training.recorded is not None) == (device == "cuda")
+        found[device] = training
+    torch.testing.assert_close(found["cuda"].state.x.cpu(), found["cpu"].state.x, rtol=1e-8, atol=1e-8)
+    assert found["cuda"].oracle.samples == found["cpu"].oracle.samples
+    assert found["cuda"].links.rounds() == found["cpu"].links.rounds()
+
+
+@pytest.mark.parametrize("name", sorted(docom.algorithms.ALGORITHMS))
+def test_every_method_runs_recorded_as_it_does_one_kernel_at_a_time(name: str) -> None:
+    kind = docom.algorithms.find(name)
+    compressed = "compressed" in kind.channels.values()
+    hyper = {"lr": 0.01} | ({"gamma": 0.2} if hasattr(kind, "gamma") else {})
+    found = []
+    for recorded in (True, False):
+        simulation = Simulation(
+            mlp(), kind(**hyper), compressor="topk:0.2" if compressed else "none", batch_size=3,
+            dtype=torch.float64, device="cuda",
+        )  # fmt: skip
+        training = simulation.begin()
+        for _ in range(30):
+            if not recorded:
+                training.advances = 0
+            training.advance()
+        training.settle()
+        found.append(training.algorithm.iterate(training.state))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+def test_a_run_that_overflows_names_agent_variable_and_step() -> None:
+    problem = docom.problems.LeastSquares(torch.ones(3, 2, 4), torch.ones(3, 2))
+    with pytest.raises(FloatingPointError, match=r"agents? .*step \d+: NaN or infinity in the"):
+        docom.simulate(
+            problem, docom.DoCoM(lr=50.0, gamma=0.5), compressor="topk:0.5", steps=2000, batch_size=1, device="cuda"
+        )

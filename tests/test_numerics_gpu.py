@@ -1,0 +1,142 @@
+"""Triton kernels against the plain ones: on a GPU where there is one, else by Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from docom import rng
+from docom.numerics import NEVER, Difference, Key, RowMix, plain
+from docom.problems import convolution
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from docom.numerics import gpu
+from docom.numerics.gpu import windows
+from docom.rng import gpu as drawing
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.float32, torch.float64]
+KEY = Key(12_345_678_901_234, 256)
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy tells of divisions by zero
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def moment(step: int) -> rng.Tick:
+    return rng.Tick(torch.tensor(step - 2, device=DEVICE), 2)
+
+
+def no_flags(rows: int) -> Tensor:
+    return torch.full((rows,), NEVER, device=DEVICE)
+
+
+@pytest.mark.parametrize("size", [1, 6, 1003])
+def test_draws_are_those_of_the_definition(size: int) -> None:
+    agents, counts = torch.tensor([3, 0, 7], device=DEVICE), torch.tensor([10, 1000, 77], device=DEVICE)
+    expected = rng.plain.words(KEY.words, agents, 5, size)
+    assert torch.equal(drawing.words(KEY.words, agents, moment(5), size), expected)
+    batch = drawing.batch_indices(KEY.words, agents, moment(5), counts, size)
+    assert torch.equal(batch, (expected * counts.unsqueeze(1)) >> 32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["distinct", "ties", "mostly zero"])
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (300, 15), (2500, 1), (2500, 125), (2500, 2500)])
+def test_top_k_keeps_exactly_what_the_definition_keeps(d: int, k: int, kind: str, dtype: torch.dtype) -> None:
+    x, hat = draw(3, d, dtype=dtype), draw(3, d, dtype=dtype, seed=1)
+    if kind == "ties":
+        x, hat = (2 * x).round() / 2, (2 * hat).round() / 2
+    if kind == "mostly zero":
+        x = hat.clone()
+        x[:, : d // 50 + 1] += 1
+    indices, values, _ = plain.select_top(x, hat, k)
+    expected = torch.zeros_like(x).scatter_(1, indices.long(), values)
+    flags, copy, scratch = no_flags(3), hat.clone(), []
+    for _ in range(2):  # what one call leaves behind must not disturb the next
+        copy.copy_(hat)
+        assert torch.equal(gpu.absorb_top(x, copy, k, 0.5, flags, moment(4), scratch), expected)
+    torch.testing.assert_close(copy, hat + 0.5 * expected)
+    assert (flags == NEVER).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [1, 300, 2500])
+def test_quantiser_rounds_as_the_definition_does(d: int, dtype: torch.dtype) -> None:
+    x, hat, agents = draw(3, d, dtype=dtype), draw(3, d, dtype=dtype, seed=1), torch.tensor([3, 0, 7], device=DEVICE)
+    norms, levels = plain.quantise(x, hat, 15, KEY, agents, 9)
+    expected = plain.dequantise(norms / (15 * 3.5), levels)
+    flags, copy = no_flags(3), hat.clone()
+    found = gpu.absorb_quantised(x, copy, 15, 3.5, KEY, agents, moment(9), 1.0, flags)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(copy, hat + found)
+    assert (flags == NEVER).all()
+
+
+def test_a_row_of_zeros_is_quantised_to_zeros() -> None:
+    zeros, flags = torch.zeros(2, 40, device=DEVICE), no_flags(2)
+    found = gpu.absorb_quantised(
+        zeros, zeros.clone(), 15, 3.5, KEY, torch.arange(2, device=DEVICE), moment(3), 1.0, flags
+    )
+    assert torch.equal(found, zeros)
+    assert (flags == NEVER).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("kernel", ["top", "quantised", "note"])
+def test_the_first_step_with_a_number_that_is_not_finite_is_noted(kernel: str, bad: float) -> None:
+    x, agents, flags = draw(3, 300), torch.arange(3, device=DEVICE), no_flags(3)
+    x[1, 150] = bad
+    for step in (9, 6, 8):
+        if kernel == "top":
+            gpu.absorb_top(x, torch.zeros_like(x), 5, 1.0, flags, moment(step), [])
+        elif kernel == "quantised":
+            gpu.absorb_quantised(x, torch.zeros_like(x), 15, 3.5, KEY, agents, moment(step), 1.0, flags)
+        else:
+            gpu.note_nonfinite(x, flags, moment(step))
+    assert flags.tolist() == [NEVER, 6, NEVER]
+    by_definition = no_flags(3)
+    plain.note_nonfinite(x, by_definition, moment(6))
+    assert torch.equal(flags, by_definition)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_combinations_and_mixtures_equal_the_plain_ones(dtype: torch.dtype) -> None:
+    rows = [draw(3, 1500, dtype=dtype, seed=seed) for seed in range(6)]
+    varying = torch.tensor(0.3, dtype=torch.float64, device=DEVICE)
+    terms = [(1, rows[0]), (-0.1, Difference(rows[1], rows[2])), (varying, rows[3]), (0.0, rows[4])]
+    expected = plain.combine(torch.empty_like(rows[0]), terms)
+    torch.testing.assert_close(gpu.combine(torch.empty_like(rows[0]), terms), expected)
+    matrix = np.array([[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0, 0, 1]])
+    by = RowMix.from_dense(matrix)
+    for accumulate in (True, False):
+        expected = plain.mix(rows[5].clone(), rows[0], by, 0.7, accumulate)
+        torch.testing.assert_close(gpu.mix(rows[5].clone(), rows[0], by, 0.7, accumulate), expected)
+
+
+@pytest.mark.parametrize(("out", "channels"), [(6, 1), (16, 6)])
+def test_convolutions_equal_those_of_the_cpu_in_both_directions(
+    out: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, batch = 2, 3
+    kernels, bias = draw(rows, out, channels, 5, 5), draw(rows, out, seed=1)
+    images, slopes = draw(rows, channels, 10, 10, batch, seed=2), draw(rows, out, 5, 5, batch, seed=3)
+
+    def there_and_back(on_gpu: bool) -> list[Tensor]:
+        monkeypatch.setattr(convolution, "has_fused_absorb", lambda _: on_gpu)
+        layer = convolution.convolve(kernels, bias, convolution.columns_of(images, padding=2), 5)
+        by_kernels, by_bias, by_outputs = convolution.convolve_back(slopes, layer)
+        return [layer.images.clone(), by_kernels, by_bias, convolution.images_back(by_outputs, layer, channels)]
+
+    for found, expected in zip(there_and_back(True), there_and_back(False), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_kernels_that_lie_apart_in_memory_are_spread_alike() -> None:
+    wide = draw(2, 200)
+    kernels = wide[:, 7:157].view(2, 6, 1, 5, 5)
+    assert torch.equal(windows.spread(kernels), convolution.spread(kernels))
