@@ -29,6 +29,11 @@ AGENTS = 7
 COMPRESSORS = (
     "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "randk:0.3", "quantize:4",
     "sign", "lowrank:1", "edge-lowrank:1", "edge-lowrank:1,rounds=2",
+    "edge-lowrank:1,rounds=3,sides=1,values=bf16",
+)  # fmt: skip
+AVERAGES = (
+    "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",
+    "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16",
 )  # fmt: skip
 LONG = ("none", "topk:0.3")  # the rounding of others amplifies the last bit: equal runs part after some dozens of steps
 TOLERANCE = 1e-9
@@ -78,7 +83,8 @@ def cases() -> Iterator[Case]:
     """Every algorithm with every compressor, its other forms with one, and all of DoCoM in long runs too."""
     for name in CASES:
         every = COMPRESSORS if name in docom.ALGORITHMS else ("topk:0.3",)
-        for compressor in every if compressed(CASES[name][0]) else ("none",):
+        averages = "mean" in CASES[name][0].channels.values()
+        for compressor in every if compressed(CASES[name][0]) else AVERAGES if averages else ("none",):
             yield Case(name, compressor, exact=True)
             if compressor in ("none", "topk:0.3", "quantize:4") or name == "docom":
                 yield Case(name, compressor, exact=False)

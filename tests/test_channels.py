@@ -26,7 +26,7 @@ from docom.channels import (
     NonFiniteVariable,
     open_links,
 )
-from docom.compressors import COMPRESSORS, EdgeLowRank, Identity, Stamp, parse
+from docom.compressors import COMPRESSORS, EdgeLowRank, Identity, MeanLowRank, Stamp, parse
 from docom.layout import Layout
 from docom.transports import Code, InProcess, Place
 from docom.weights import Network
@@ -35,7 +35,7 @@ SETTLED = settings(deadline=None, max_examples=15)
 LAYOUT = Layout(((6, 5), (8,), (3, 2, 4)))
 SEED = 11
 
-REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank)]
+REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank | MeanLowRank)]
 VARIANTS = [
     "topk:0.3",
     "topk:0.3,values=bf16",

@@ -25,12 +25,21 @@ from docom.metrics import measure
 from docom.problems import LeafSynthetic, Problem
 from docom.simulator import Simulation
 
-COMPRESSORS = ["topk:0.3", "randk:0.3", "quantize:4", "lowrank:1", "edge-lowrank:1,rounds=2", "none"]
+COMPRESSORS = [
+    "topk:0.3",
+    "randk:0.3",
+    "quantize:4",
+    "lowrank:1",
+    "edge-lowrank:1,rounds=2",
+    "edge-lowrank:1,sides=1",
+    "none",
+]
 COMPRESSED = [name for name, kind in docom.ALGORITHMS.items() if "compressed" in kind.channels.values()]
 CASES = [
     (name, kind) for name in COMPRESSED for kind in (COMPRESSORS if name in ("docom", "lead") else COMPRESSORS[:1])
 ]
 CASES += [(name, "none") for name in docom.ALGORITHMS if name not in COMPRESSED]
+CASES += [("allreduce-sgd", kind) for kind in ("mean-lowrank:1", "mean-lowrank:2,over=links,sides=1")]
 OTHER_SETTINGS = {"choco-sgd": {"gamma": "inverse-sqrt:0.3"}, "detag": {"rounds": 2}, "docom": {"heavy_ball": 0.5}}
 DESCRIPTION = {"config": {"steps": 12, "at": (4, 8)}}
 

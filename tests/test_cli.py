@@ -329,9 +329,10 @@ def test_usage_errors(arguments: str, words: list[str], call: Call) -> None:
 # Help and lists
 
 COMMANDS = {
-    "": ["run", "compare", "tune", "demo", "report", "list", "theory", "study", "data"],
+    "": ["run", "compare", "tune", "bench", "demo", "report", "list", "theory", "study", "data"],
     "run": ["--algorithm", "--compressor", "--resume", "--eval-samples", "--stop-on-divergence", "--diagnose"],
     "compare": ["--seeds", "--steps", "--eval-every", "--only", "--paper", "--jobs", "--device", "--data", "--out"],
+    "bench": ["--json", "--device", "--quick", "--only", "--plot"],
     "demo": ["--out"],
     "tune": ["--algorithm", "--compressor", "--grid", "--trials", "--steps", "--seed", "--data", "--out"],
     "report": ["--link", "--out"],

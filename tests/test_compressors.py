@@ -26,6 +26,7 @@ from docom.compressors import (
     EdgeLowRank,
     Identity,
     LowRank,
+    MeanLowRank,
     NonFinite,
     Quantizer,
     RandK,
@@ -45,7 +46,7 @@ KEY = Key(3, rng.CHANNEL)
 DTYPES = [torch.float32, torch.float64]
 
 # Registered compressors by their example; those that are no code for single vectors cannot be bound.
-REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank)]
+REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank | MeanLowRank)]
 VARIANTS = [
     "topk:0.3",
     "topk:k=1",

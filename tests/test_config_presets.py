@@ -17,10 +17,10 @@ from docom import compressors, presets, schedules
 from docom.algorithms import ALGORITHMS
 from docom.cli.commands import configure, from_setting
 from docom.config import PROBLEMS, RunConfig, dump, from_dict, parse_yaml, read
+from docom.consensus import channel_compressors
 from docom.data import store
 from docom.presets import PRESETS, Preset, Setting, describe_compressor, unfair
 from docom.problems import LeafSynthetic
-from docom.consensus import channel_compressors
 
 SAMPLE = Path(__file__).parent / "data/femnist_sample.npz"
 MINIMAL: dict[str, Any] = {"algorithm": "dsgd", "problem": {"name": "least-squares"}, "hyper": {"lr": 0.1}}

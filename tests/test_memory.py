@@ -174,5 +174,5 @@ def test_the_estimate_covers_what_is_kept(case: str) -> None:
     training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
     numbers = psutil.virtual_memory().available / (AGENTS * 8 * declared(training))
     with pytest.raises(ValueError, match=r"GiB.*fewer agents, a smaller model or float32"):
-        check_memory(Springs(dimension=int(1.05 * numbers)), algorithm, torch.float64, "cpu")
-    check_memory(Springs(dimension=int(0.1 * numbers)), algorithm, torch.float64, "cpu")
+        check_memory(Springs(dimension=int(1.05 * numbers)), algorithm, torch.float64, "cpu", AGENTS)
+    check_memory(Springs(dimension=int(0.1 * numbers)), algorithm, torch.float64, "cpu", AGENTS)

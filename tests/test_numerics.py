@@ -695,6 +695,17 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
     left = make_rows(m, 3 * 400, dtype, "normal", 5).reshape(m, 400, 3)
     matrices = x[:, :40_000].reshape(m, 400, 100)
 
+    def chained() -> tuple[Tensor, Tensor]:
+        rows = x.clone(), y.clone()
+        numerics.combine_in_turn((rows[0], [(0.5, rows[1]), (1, x)]), (rows[1], [(1, rows[0]), (-0.1, y)]))
+        return rows
+
+    def added() -> tuple[Tensor, Tensor]:
+        rows = x.clone(), y.clone()
+        norms, levels = numerics.quantise(x, y, 15, KEY, torch.arange(m), 4)
+        numerics.add_quantised(*rows, norms / 15, levels, by)
+        return rows
+
     def everything() -> tuple[Tensor, ...]:
         sparse = torch.zeros_like(x)
         indices, values, _ = numerics.select_top(x, y, 500)
@@ -705,6 +716,9 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
             values,
             *numerics.quantise(x, y, 15, KEY, torch.arange(m), 4),
             numerics.mix(torch.empty_like(x), x, by, 0.3),
+            numerics.nonfinite_rows(y),
+            *chained(),
+            *added(),
             sparse,
             numerics.sum_squares(x),
             numerics.sum_absolute(y),

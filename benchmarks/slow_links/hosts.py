@@ -85,6 +85,8 @@ def set_rate(team: list[Host], megabits: float | None) -> None:
     """Limit every line to so many Mbit/s each way; None for no limit."""
     for host in team:
         for inside, device in ((True, DEVICE), (False, host.outer)):
-            shape = ("tbf", "rate", f"{megabits}mbit", "burst", BURST, "latency", QUEUE) if megabits else ("pfifo_fast",)
+            shape = (
+                ("tbf", "rate", f"{megabits}mbit", "burst", BURST, "latency", QUEUE) if megabits else ("pfifo_fast",)
+            )
             command = ("tc", "qdisc", "replace", "dev", device, "root", *shape)
             _run(*(host.inside(*command) if inside else command))

@@ -39,7 +39,8 @@ def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Sa
                 os.fdopen(os.dup(said.fileno()), "r"),
             ))  # fmt: skip
     first = processes[0][0]
-    assert first.stdout is not None and first.stdin is not None
+    assert first.stdout is not None
+    assert first.stdin is not None
     readings: list[list[Reading]] = []
     number = -1
     watchdog = threading.Timer(timeout, lambda: [process.kill() for process, _ in processes])
@@ -66,7 +67,10 @@ def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Sa
             if process.poll() is None:
                 process.kill()
             said.close()
-    return [_summary(job, list(all_), seen[1:]) for job, all_, seen in zip(jobs, zip(*found, strict=True), readings, strict=True)]
+    return [
+        _summary(job, list(all_), seen[1:])
+        for job, all_, seen in zip(jobs, zip(*found, strict=True), readings, strict=True)
+    ]
 
 
 def _complaint(processes: list[Any], jobs: list[dict[str, Any]], number: int) -> str:
@@ -101,7 +105,9 @@ def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[R
     return result
 
 
-def measure(jobs: list[dict[str, Any]], timeout: float = 1800, say: Say = print, agents: int = AGENTS) -> list[dict[str, Any]]:
+def measure(
+    jobs: list[dict[str, Any]], timeout: float = 1800, say: Say = print, agents: int = AGENTS
+) -> list[dict[str, Any]]:
     """All jobs in hosts of their own."""
     with hosts(agents) as team:
         return launch(team, jobs, timeout, say)

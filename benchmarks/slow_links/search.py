@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from benchmarks.slow_links import tasks
 from benchmarks.slow_links.settings import (
     BATCH,
@@ -34,13 +32,22 @@ from benchmarks.slow_links.settings import (
     Setting,
     hyper,
 )
+from torch import Tensor
+
 from docom.algorithms import find
 from docom.problems import Problem
 from docom.simulator import Simulation
 
 # Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below).
 TASKS: dict[str, dict[str, Any]] = {
-    "mnist": {"trial": 400, "final": 600, "look": 10, "final_look": 5, "samples": 2000, "hopeless": ((100, 0.4), (200, 0.7), (300, 0.8))},
+    "mnist": {
+        "trial": 400,
+        "final": 600,
+        "look": 10,
+        "final_look": 5,
+        "samples": 2000,
+        "hopeless": ((100, 0.4), (200, 0.7), (300, 0.8)),
+    },
     "transformer": {"trial": 200, "final": 300, "look": 20, "final_look": 10, "samples": 512, "hopeless": ()},
 }
 NEAR = 0.012  # a glance at 2,000 samples may be wrong by so much
@@ -56,7 +63,9 @@ def draw(setting: Setting, task: str, count: int) -> list[dict[str, float]]:
     space = setting.search | ({"lr": TRANSFORMER_LR} if task == "transformer" else {})
     points = []
     for _ in range(count):
-        trial = study.ask({name: optuna.distributions.FloatDistribution(*span, log=True) for name, span in space.items()})
+        trial = study.ask(
+            {name: optuna.distributions.FloatDistribution(*span, log=True) for name, span in space.items()}
+        )
         points.append({name: float(f"{value:.4g}") for name, value in trial.params.items()})
         study.tell(trial, 0.0)
     return points
@@ -77,7 +86,9 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
 class Walk:
     """One simulated run that is looked at from time to time."""
 
-    def __init__(self, cell: dict[str, Any], given: dict[str, Any], seed: int, data: str, samples: int, careful: bool = False) -> None:
+    def __init__(
+        self, cell: dict[str, Any], given: dict[str, Any], seed: int, data: str, samples: int, careful: bool = False
+    ) -> None:
         setting, self.task = CATALOGUE[cell["setting"]], cell["task"]
         problem = tasks.problem(self.task, cell["shards"], data)
         simulation = Simulation(
@@ -112,7 +123,11 @@ class Walk:
         try:
             while self.training.step < steps:
                 self.training.advance()
-                if self.training.step % (every * (1 if self.training.step <= 100 else 2 if self.training.step <= 300 else 4)) == 0:
+                if (
+                    self.training.step
+                    % (every * (1 if self.training.step <= 100 else 2 if self.training.step <= 300 else 4))
+                    == 0
+                ):
                     curve.append((self.training.step, self.look()))
                     if not torch.isfinite(torch.tensor(curve[-1][1])) or reached(self.task, curve, goal) is not None:
                         break
@@ -139,7 +154,9 @@ def search(cell: dict[str, Any], data: str) -> dict[str, Any]:
     goal = TUNED_FOR if task == "mnist" else TRANSFORMER_TARGETS[-1]
     setting, trials, limit = CATALOGUE[cell["setting"]], [], rules["trial"]
     for point in cell["points"]:
-        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"]).run(limit, rules["look"], goal, rules["hopeless"])
+        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"]).run(
+            limit, rules["look"], goal, rules["hopeless"]
+        )
         steps = reached(task, curve, goal)
         if steps is not None:
             limit = min(limit, steps)  # more steps than that cannot be better
@@ -197,8 +214,8 @@ def search_all(cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, 
             cell, found = futures.pop(future), future.result()
             write(path_of(folder, cell), found)
             done += 1
-            middle = [run["steps"] for run in found["runs"]][0]
-            print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {middle} in {found['seconds']} s", flush=True)
+            first = found["runs"][0]["steps"]
+            print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {first} in {found['seconds']} s", flush=True)
 
 
 def main() -> None:

@@ -60,7 +60,9 @@ def _catalogue() -> list[Setting]:
     centre = LR | MOMENTUM
     found = [
         Setting("ddp", "DDP, all-reduce", "allreduce-sgd", search=centre, hook="none", transformer=True),
-        Setting("ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=centre, hook="fp16", like="ddp", transformer=True),
+        Setting(
+            "ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=centre, hook="fp16", like="ddp", transformer=True
+        ),
     ]
     for rank in (1, 2, 4):
         found.append(
@@ -86,7 +88,15 @@ def _catalogue() -> list[Setting]:
         )  # fmt: skip
         found.append(Setting(f"motef-{code}-ring", f"MoTEF, {words}, ring", "motef", spec, "ring", LR | GAMMA | BETA))
     found.append(
-        Setting("docom-quantiser-ring", "DoCoM, 4 bit, ring", "docom", "quantize:4", "ring", LR | GAMMA | BETA | HEAVY, FIRST)
+        Setting(
+            "docom-quantiser-ring",
+            "DoCoM, 4 bit, ring",
+            "docom",
+            "quantize:4",
+            "ring",
+            LR | GAMMA | BETA | HEAVY,
+            FIRST,
+        )
     )
     edges = "edge-lowrank:1,rounds=3"
     found.append(Setting("docom-edges-ring", "DoCoM, edge low rank, ring", "docom", edges, "ring", EDGE, AT_ONCE))
@@ -101,7 +111,14 @@ def _catalogue() -> list[Setting]:
         Setting("powergossip-ring", "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring", "choco-sgd",
                 "edge-lowrank:1,rounds=2,sides=1,values=bf16", "ring", LR, {"gamma": 1.0})
     )  # fmt: skip
-    for rank, sides, values in ((1, 2, "full"), (1, 2, "bf16"), (2, 2, "bf16"), (1, 1, "bf16"), (2, 1, "bf16"), (4, 1, "bf16")):
+    for rank, sides, values in (
+        (1, 2, "full"),
+        (1, 2, "bf16"),
+        (2, 2, "bf16"),
+        (1, 1, "bf16"),
+        (2, 1, "bf16"),
+        (4, 1, "bf16"),
+    ):
         spec = f"mean-lowrank:{rank},over=links,sides={sides},values={values}"
         words = f"rank {rank}, {'both factors' if sides == 2 else 'one factor'}, {values}"
         best = (rank, sides, values) in ((1, 2, "bf16"), (2, 1, "bf16"))

@@ -8,10 +8,10 @@ from inspect import getsource
 from pathlib import Path
 
 import torch
+from benchmarks.slow_links.settings import AGENTS
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.slow_links.settings import AGENTS
 from docom.data import partitions, read_mnist, store
 from docom.problems import MLP, ModuleProblem, Problem
 

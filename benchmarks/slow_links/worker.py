@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-
 from benchmarks.slow_links import tasks
 from benchmarks.slow_links.settings import AGENTS, BATCH, CATALOGUE
+from torch import Tensor, nn
+
 from docom import rng
 from docom.algorithms import find
 from docom.problems import Problem
@@ -146,7 +146,11 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         samples = rng.batch_indices(key, me, done, counts, BATCH)
         inputs, targets = _batch(problem, rank, samples[0])
         optimizer.zero_grad()
-        loss = problem.loss(wrapped(inputs), targets) if told["task"] != "mnist" else nn.functional.cross_entropy(wrapped(inputs), targets)
+        loss = (
+            problem.loss(wrapped(inputs), targets)
+            if told["task"] != "mnist"
+            else nn.functional.cross_entropy(wrapped(inputs), targets)
+        )
         if decay:
             loss = loss + decay / 2 * sum((p**2).sum() for p in model.parameters())
         loss.backward()

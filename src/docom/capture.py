@@ -51,7 +51,9 @@ class StepSizes:
 class RecordedStep:
     """``run(hyper, moment)``, recorded at step ``step`` and replayed for it and those that follow."""
 
-    def __init__(self, run: Callable[[Hyper, Tick], None], algorithm: Algorithm, device: torch.device, step: int) -> None:
+    def __init__(
+        self, run: Callable[[Hyper, Tick], None], algorithm: Algorithm, device: torch.device, step: int
+    ) -> None:
         self.sizes = StepSizes(algorithm, device)
         self.sizes.provide(step)
         self.counter = torch.full((), step, dtype=torch.int64, device=device)

@@ -57,7 +57,11 @@ def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[st
             f"{algorithm.name} takes no average over all agents, which mean-lowrank is for; use it with allreduce-sgd or "
             "allreduce-storm, or lowrank and edge-lowrank here"
         )
-    if not compressed and not isinstance(compressor, Identity) and not (averages and isinstance(compressor, MeanLowRank)):
+    if (
+        not compressed
+        and not isinstance(compressor, Identity)
+        and not (averages and isinstance(compressor, MeanLowRank))
+    ):
         raise ValueError(
             f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
         )

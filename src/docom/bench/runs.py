@@ -37,7 +37,7 @@ def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int,
     case = Case("scaling", about, {f"{name}, an agent": found for name, found in each.items()})
     del runs
     for count in counts:
-        case.facts[f"n = {count} vectors an agent"] = memory_of(count, device)
+        case.facts[f"n = {count} vectors an agent"] = round(memory_of(count, device), 2)
     return case
 
 

@@ -89,7 +89,7 @@ def _scaling_targets() -> Iterator[Target]:
         subjects = f"n = {count}, an agent", "n = 10, an agent"
         yield Target(f"n = {count}: time an agent over that with n = 10", "scaling", _ratio(*subjects), at_most=2.0)
     yield Target(
-        "n = 1000: memory beside the data", "scaling", _fact("n = 1000 vectors an agent"), at_most=10.0,
+        "n = 1000: memory beside the data and the mixing matrix", "scaling", _fact("n = 1000 vectors an agent"), at_most=10.0,
         unit=" vectors an agent",
     )  # fmt: skip
 

@@ -46,21 +46,26 @@ class Pace:
 QUICK = Pace(0.0, 0.0, 2)
 
 
-def interleave(subjects: Mapping[str, Subject], pace: Pace, device: str = "cpu") -> dict[str, list[float]]:
-    """Seconds a call of every subject, turn by turn; each has been called before it is timed."""
+def interleave(
+    subjects: Mapping[str, Subject], pace: Pace, device: str = "cpu", clock: Callable[[], float] = perf_counter
+) -> dict[str, list[float]]:
+    """Seconds a call of every subject, turn by turn; each has been called before it is timed.
+
+    clock: the wall's, or ``time.thread_time`` for what runs on one core, whatever else that core has to do.
+    """
     wait = torch.cuda.synchronize if torch.device(device).type == "cuda" else _nothing
     calls = {}
     for name, subject in subjects.items():
         for _ in range(4):  # a GPU step is recorded at its fourth call
             subject()
         wait()
-        calls[name] = max(1, min(1000, round(pace.turn / max(1e-7, _time(subject, 1, wait)))))
+        calls[name] = max(1, min(1000, round(pace.turn / max(1e-7, _time(subject, 1, wait, clock)))))
     found: dict[str, list[float]] = {name: [] for name in subjects}
     end = perf_counter() + pace.seconds
     turn = 0
     while turn < pace.turns or perf_counter() < end:
         for name, subject in subjects.items():
-            found[name].append(_time(subject, calls[name], wait))
+            found[name].append(_time(subject, calls[name], wait, clock))
         turn += 1
     return found
 
@@ -70,12 +75,12 @@ def ratio(over: list[float], under: list[float]) -> Spread:
     return Spread.of([a / b for a, b in zip(over, under, strict=True)])
 
 
-def _time(subject: Subject, calls: int, wait: Callable[[], None]) -> float:
-    started = perf_counter()
+def _time(subject: Subject, calls: int, wait: Callable[[], None], clock: Callable[[], float]) -> float:
+    started = clock()
     for _ in range(calls):
         subject()
     wait()
-    return (perf_counter() - started) / calls
+    return (clock() - started) / calls
 
 
 def _nothing() -> None:

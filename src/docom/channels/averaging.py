@@ -11,8 +11,8 @@ exchanges between neighbours of `docom.weights.averaging_rounds`, in r (a + b) n
 ``sides=1`` sends one of the two factors a round, in turn: a round starts from the other factor of the round before, made
 orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
 
-What is left is kept against the agent's own projection, not against the average: the same on average, but the agents'
-differences, which grow with every round where their data differ, never enter it.
+What is left is kept against the agent's own projection, not against the average as in PowerSGD: the same on average, but what
+an agent has sent does not stay with it as its difference from the others, to grow with every round where their data differ.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class LowRankMeanChannel(Channel):
         if self.sides == 1:
             for b, block in enumerate(self.blocks):
                 self.bases[f"left{b}"] = rights[b].new_zeros(len(everyone), block.rows, block.rank)
-        self.average = _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
+        self.average = (
+            _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
+        )
         words = sum(block.rank * (block.rows + block.columns) for block in self.blocks) * self.sides / 2
         words += sum(span.stop - span.start for span in self.whole)
         bits = torch.finfo(self.wire).bits
@@ -100,7 +102,11 @@ class LowRankMeanChannel(Channel):
         found = self._averaged([*own, *(target[:, span] for span in self.whole)])
         self._finish_whole(target, result, found[len(self.blocks) :])
         for b, (basis, mine, factor) in enumerate(zip(bases, own, found, strict=False)):
-            sent, came = (outer(mine, basis), outer(factor, basis)) if right_known else (outer(basis, mine), outer(basis, factor))
+            sent, came = (
+                (outer(mine, basis), outer(factor, basis))
+                if right_known
+                else (outer(basis, mine), outer(basis, factor))
+            )
             self._finish(target, result, b, sent, came)
             self.bases[f"{other}{b}"].copy_(self._following(factor, self.bases[f"{other}{b}"]))
 
@@ -152,7 +158,7 @@ class _AllReduce:
         self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
-        everyone = self.transport.gather(rows, place).float() if rows.dtype == torch.bfloat16 else self.transport.gather(rows, place)
+        everyone = self.transport.gather(rows, place).to(torch.promote_types(rows.dtype, torch.float32))
         total = everyone[0]
         for row in everyone[1:]:
             total = total + row
@@ -166,7 +172,7 @@ class _Exchanges:
         matrices = averaging_rounds(network)
         self.steps = [_Exchange(matrix, transport) for matrix in matrices]
         self.rounds, self.vectors = len(matrices), len(matrices)
-        self.messages = sum(int((matrix != 0).sum()) - network.n for matrix in matrices)
+        self.messages = sum(int((matrix != 0).sum() - (matrix.diagonal() != 0).sum()) for matrix in matrices)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
         return self.steps[number](rows, place)
@@ -180,11 +186,19 @@ class _Exchange:
         agents = transport.agents.tolist()
         near = [[j for j in range(len(matrix)) if matrix[i, j] != 0 or j == i] for i in agents]
         self.ends = [(i, j) for i, others in zip(agents, near, strict=True) for j in others if j != i]
-        where = {end: len(agents) + e for e, end in enumerate(self.ends)} | {(i, i): row for row, i in enumerate(agents)}
+        where = {end: len(agents) + e for e, end in enumerate(self.ends)} | {
+            (i, i): row for row, i in enumerate(agents)
+        }
         most = max(map(len, near))
         # A row with fewer terms than others is filled up with itself, nought times.
-        sources = [[where[i, j] for j in others] + [row] * (most - len(others)) for row, (i, others) in enumerate(zip(agents, near, strict=True))]
-        weights = [[matrix[i, j] for j in others] + [0.0] * (most - len(others)) for i, others in zip(agents, near, strict=True)]
+        sources = [
+            [where[i, j] for j in others] + [row] * (most - len(others))
+            for row, (i, others) in enumerate(zip(agents, near, strict=True))
+        ]
+        weights = [
+            [matrix[i, j] for j in others] + [0.0] * (most - len(others))
+            for i, others in zip(agents, near, strict=True)
+        ]
         device = transport.agents.device
         self.origins = torch.tensor([where[i, i] for i, _ in self.ends], dtype=torch.int64, device=device)
         self.sources = torch.tensor(sources, dtype=torch.int64, device=device)

@@ -67,7 +67,9 @@ class EdgeChannel(Channel):
         self.bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
         if self.sides == 1:
             self.bases = [orthonormalise(basis) for basis in self.bases]
-        self.lefts = [basis.new_zeros(len(ids), b.rows, b.rank) for b, basis in zip(self.blocks, self.bases, strict=True)]
+        self.lefts = [
+            basis.new_zeros(len(ids), b.rows, b.rank) for b, basis in zip(self.blocks, self.bases, strict=True)
+        ]
         words = self.repeats * self.sides * sum((b.rows + b.columns) * b.rank for b in self.blocks) / 2
         words += sum(span.stop - span.start for span in self.whole)
         self.degree = max((len(near) for near in network.neighbours), default=0)
@@ -133,7 +135,9 @@ class EdgeChannel(Channel):
         rightwards = number % 2 == 0
         known, other = (self.bases, self.lefts) if rightwards else (self.lefts, self.bases)
         products = [
-            self._each_end(x[:, block.span] + gap[:, block.span], block, basis, product if rightwards else product_transposed)
+            self._each_end(
+                x[:, block.span] + gap[:, block.span], block, basis, product if rightwards else product_transposed
+            )
             for block, basis in zip(self.blocks, known, strict=True)
         ]
         whole = [self._at_ends(x[:, span]).unsqueeze(2) for span in self.whole] if first else []

@@ -99,7 +99,9 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     return _kernels(x).select_top(x, hat, k)  # type: ignore[no-any-return]
 
 
-def quantise(x: Tensor, hat: Tensor | None, levels: int, key: Key, agents: Tensor, step: Moment) -> tuple[Tensor, Tensor]:
+def quantise(
+    x: Tensor, hat: Tensor | None, levels: int, key: Key, agents: Tensor, step: Moment
+) -> tuple[Tensor, Tensor]:
     """Random rounding of ``levels |x - hat| / |x - hat|_2`` in every row, unbiased.
 
     Returns the norms ``[m]`` (infinite or NaN where the row is not finite) and signed integers ``[m, d]`` (int16).
@@ -205,7 +207,15 @@ def absorb_top(
 
 
 def absorb_quantised(
-    x: Tensor, hat: Tensor, levels: int, tau: float, key: Key, agents: Tensor, moment: Tick, damping: float, flags: Tensor
+    x: Tensor,
+    hat: Tensor,
+    levels: int,
+    tau: float,
+    key: Key,
+    agents: Tensor,
+    moment: Tick,
+    damping: float,
+    flags: Tensor,
 ) -> Tensor:
     """``q``, the `quantise` of ``x - hat`` over ``tau``, as dense rows; ``hat += damping q``. Needs `has_fused_absorb`."""
     return _kernels(x).absorb_quantised(  # type: ignore[no-any-return]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from typing import Any, Self
 
@@ -95,9 +96,10 @@ class ModuleProblem(Problem):
             return [torch.cat(rows) for rows in zip(*parts, strict=True)]
         inputs, targets = self._gather(samples, agents)
         found = []
-        with torch.random.fork_rng():
+        with _borrowed(points[0].device) as generators:
             for point in points:
-                torch.manual_seed(noise)  # one set of dropout masks for all points of a step
+                for generator in generators:
+                    generator.manual_seed(noise)  # one set of dropout masks for all points of a step
                 parameters = self._unflatten(point)
                 gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
                 rows = torch.empty_like(point)
@@ -200,6 +202,26 @@ class ModuleProblem(Problem):
     def data_bytes(self) -> int:
         """See `Problem.data_bytes`."""
         return sum(x.numel() * x.element_size() for x, _ in self.data)
+
+
+@contextmanager
+def _borrowed(device: torch.device) -> Iterator[list[torch.Generator]]:
+    """Torch's own generators for a device, which are as before when they are given back.
+
+    ``torch.manual_seed`` would write down the whole call stack for GPUs that were never used, which takes longer than the
+    gradients of a small module.
+    """
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(
+            torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+        )
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield generators
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def _checked(data: Sequence[Data]) -> list[Data]:

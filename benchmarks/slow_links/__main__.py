@@ -1,0 +1,145 @@
+"""One command: ``python -m benchmarks.slow_links`` (as root, with MNIST in the data folder).
+
+Searches every method's step sizes in the simulator, times real processes over shaped lines, confirms some runs from start to
+end, and writes results, table and figure. Every cell is kept as soon as it is done, so that an interrupted run goes on where
+it was. ``--quick`` does two methods with few trials at one rate, to see that everything works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from benchmarks.slow_links import hosts, report, search
+from benchmarks.slow_links.measuring import ROOT, measure
+from benchmarks.slow_links.settings import CATALOGUE, RATES, SHARDS, TUNED_FOR
+
+from docom.data import store
+
+RESULTS = ROOT / "benchmarks" / "results"
+QUICK = ("ddp", "links-2-1-bf16-exponential")
+CONFIRMED = (
+    "ddp",
+    "ddp-powersgd-2",
+    "links-2-1-bf16-exponential",
+    "links-4-1-bf16-exponential",
+    "docom-half2-exponential",
+)
+BATCH_OF_JOBS = 9  # that share the start of eight processes, and are lost together when interrupted
+
+
+def main() -> None:
+    """Search, time, confirm, report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slow_links", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two methods, few trials, one rate")
+    parser.add_argument("--data", default=str(store.data_home()), help="the data folder")
+    parser.add_argument("--cells", type=Path, default=RESULTS / "slow_links", help="where finished cells are kept")
+    parser.add_argument("--out", type=Path, default=RESULTS / "slow_links.json")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", choices=("search", "time", "confirm", "report"), help="one part of it")
+    given = parser.parse_args()
+    parts = (given.only,) if given.only else ("search", "time", "confirm", "report")
+    if {"time", "confirm"} & set(parts) and (reason := hosts.why_not()) is not None:
+        parser.error(f"{reason}; hosts are network namespaces")
+    if given.quick:
+        given.cells, given.out = given.cells.with_name("slow_links_quick"), given.out.with_name("slow_links_quick.json")
+    cells = search.plan("mnist") + ([] if given.quick else search.plan("transformer"))
+    if given.quick:
+        cells = [
+            cell | {"points": cell["points"][:2]}
+            for cell in cells
+            if cell["setting"] in QUICK and cell["shards"] == "iid"
+        ]
+    if "search" in parts:
+        search.search_all(cells, given.cells, given.data, given.jobs)
+    found = _found(given.cells, cells)
+    if "time" in parts:
+        _time(found, given)
+    if "confirm" in parts:
+        _confirm(found, given)
+    if "report" in parts:
+        search.write(given.out, gathered(given.cells, found))
+        report.write(json.loads(given.out.read_text()), ROOT / "docs" / "figures", given.out.stem)
+
+
+def _found(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    paths = [search.path_of(folder, cell) for cell in cells]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def gathered(folder: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """All that was found, in one value."""
+    read = [
+        json.loads(path.read_text())
+        for path in sorted(folder.glob("time-*.json")) + sorted(folder.glob("confirm-*.json"))
+    ]
+    return {
+        "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "searches": found,
+        "times": [one for one in read if "goal" not in one],
+        "confirmed": [one for one in read if "goal" in one],
+    }
+
+
+def _time(found: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    """Seconds and bytes a step of every setting that was searched, and of those that share its steps, at every rate."""
+    jobs = []
+    for rate in (10,) if given.quick else RATES:
+        for one in found:
+            if (one["task"] == "mnist" and one["shards"] == "iid") or (one["task"] == "transformer" and rate == 10):
+                for setting in _alike(one["setting"], one["task"]):
+                    jobs.append(_job(one, setting, given.data, rate) | {"warm_up": 2, "steps": 30, "seconds": 4.0})
+    _do(jobs, given.cells, "time")
+
+
+def _alike(name: str, task: str) -> list[str]:
+    """A setting and those that take its steps."""
+    others = [s.name for s in CATALOGUE.values() if s.like == name and (task == "mnist" or s.transformer)]
+    return [name, *others]
+
+
+def _confirm(found: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    """Whole runs at 10 Mbit/s from start to target."""
+    jobs = []
+    for shards in ("iid",) if given.quick else SHARDS:
+        for one in found:
+            wanted = one["setting"] in (QUICK if given.quick else CONFIRMED) and one["shards"] == shards
+            if wanted and one["task"] == "mnist":
+                goal = 0.5 if given.quick else TUNED_FOR
+                jobs.append(
+                    _job(one, one["setting"], given.data, 10) | {"warm_up": 0, "steps": 600, "goal": goal, "look": 5}
+                )
+    _do(jobs, given.cells, "confirm")
+
+
+def _job(one: dict[str, Any], setting: str, data: str, rate: float) -> dict[str, Any]:
+    return {
+        "task": one["task"],
+        "shards": one["shards"],
+        "setting": setting,
+        "hyper": one["hyper"],
+        "data": data,
+        "megabits": rate,
+    }
+
+
+def _do(jobs: list[dict[str, Any]], folder: Path, what: str) -> None:
+    """Those jobs that have no result yet, some at a time."""
+
+    def path(job: dict[str, Any]) -> Path:
+        return folder / f"{what}-{job['task']}-{job['shards']}-{job['megabits']}-{job['setting']}.json"
+
+    waiting = [job for job in jobs if not path(job).exists()]
+    for start in range(0, len(waiting), BATCH_OF_JOBS):
+        some = waiting[start : start + BATCH_OF_JOBS]
+        print(f"{what}: jobs {start + 1} to {start + len(some)} of {len(waiting)}", flush=True)
+        for job, result in zip(some, measure(some), strict=True):
+            search.write(path(job), result)
+
+
+if __name__ == "__main__":
+    main()
