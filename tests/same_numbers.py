@@ -29,7 +29,7 @@ AGENTS = 7
 COMPRESSORS = (
     "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "randk:0.3", "quantize:4",
     "sign", "lowrank:1", "edge-lowrank:1", "edge-lowrank:1,rounds=2",
-    "edge-lowrank:1,rounds=3,sides=1,values=bf16",
+    "edge-lowrank:1,rounds=2,sides=1,values=bf16",
 )  # fmt: skip
 AVERAGES = (
     "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",

@@ -70,6 +70,7 @@ class EdgeChannel(Channel):
         self.lefts = [
             basis.new_zeros(len(ids), b.rows, b.rank) for b, basis in zip(self.blocks, self.bases, strict=True)
         ]
+        # An odd number of one-sided rounds sends one factor more in one step and the other in the next: this is their mean.
         words = self.repeats * self.sides * sum((b.rows + b.columns) * b.rank for b in self.blocks) / 2
         words += sum(span.stop - span.start for span in self.whole)
         self.degree = max((len(near) for near in network.neighbours), default=0)
