@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.slow_links import hosts, report, search
 from benchmarks.slow_links.measuring import ROOT, measure
-from benchmarks.slow_links.settings import CATALOGUE, RATES, SHARDS, TUNED_FOR
+from benchmarks.slow_links.settings import CATALOGUE, RATES, SHARDS, TUNED_FOR, hyper
 
 from docom.data import store
 
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS, SCRATCH = ROOT / "benchmarks" / "results", ROOT / "out"
 QUICK = ("ddp", "links-2-1-bf16-exponential")
 CONFIRMED = (
     "ddp",
@@ -29,7 +29,7 @@ CONFIRMED = (
     "links-4-1-bf16-exponential",
     "docom-half2-exponential",
 )
-BATCH_OF_JOBS = 9  # that share the start of eight processes, and are lost together when interrupted
+BATCH_OF_JOBS = 18  # that share the start of eight processes, and are lost together when interrupted
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slow_links", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two methods, few trials, one rate")
     parser.add_argument("--data", default=str(store.data_home()), help="the data folder")
-    parser.add_argument("--cells", type=Path, default=RESULTS / "slow_links", help="where finished cells are kept")
+    parser.add_argument("--cells", type=Path, default=SCRATCH / "slow_links", help="where finished cells are kept")
     parser.add_argument("--out", type=Path, default=RESULTS / "slow_links.json")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=("search", "time", "confirm", "report"), help="one part of it")
@@ -46,7 +46,7 @@ def main() -> None:
     if {"time", "confirm"} & set(parts) and (reason := hosts.why_not()) is not None:
         parser.error(f"{reason}; hosts are network namespaces")
     if given.quick:
-        given.cells, given.out = given.cells.with_name("slow_links_quick"), given.out.with_name("slow_links_quick.json")
+        given.cells, given.out = SCRATCH / "slow_links_quick", SCRATCH / "slow_links_quick.json"
     cells = search.plan("mnist") + ([] if given.quick else search.plan("transformer"))
     if given.quick:
         cells = [
@@ -58,12 +58,13 @@ def main() -> None:
         search.search_all(cells, given.cells, given.data, given.jobs)
     found = _found(given.cells, cells)
     if "time" in parts:
-        _time(found, given)
+        _time(given)
     if "confirm" in parts:
         _confirm(found, given)
     if "report" in parts:
         search.write(given.out, gathered(given.cells, found))
-        report.write(json.loads(given.out.read_text()), ROOT / "docs" / "figures", given.out.stem)
+        figures = given.out.parent if given.quick else ROOT / "docs" / "figures"
+        report.write(json.loads(given.out.read_text()), figures, given.out.with_suffix(".md"))
 
 
 def _found(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -85,21 +86,20 @@ def gathered(folder: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _time(found: list[dict[str, Any]], given: argparse.Namespace) -> None:
-    """Seconds and bytes a step of every setting that was searched, and of those that share its steps, at every rate."""
+def _time(given: argparse.Namespace) -> None:
+    """Seconds and bytes a step of every setting at every rate. They do not depend on the step sizes, nor on the shards."""
     jobs = []
     for rate in (10,) if given.quick else RATES:
-        for one in found:
-            if (one["task"] == "mnist" and one["shards"] == "iid") or (one["task"] == "transformer" and rate == 10):
-                for setting in _alike(one["setting"], one["task"]):
-                    jobs.append(_job(one, setting, given.data, rate) | {"warm_up": 2, "steps": 30, "seconds": 4.0})
+        for task in ("mnist",) if given.quick or rate != 10 else ("mnist", "transformer"):
+            for setting in CATALOGUE.values():
+                if setting.name in QUICK if given.quick else task == "mnist" or setting.transformer:
+                    smallest = hyper(setting, {name: low for name, (low, _) in setting.search.items()})
+                    one = {"task": task, "shards": "iid", "hyper": smallest}
+                    warm_up = 1 if rate == 1 else 2
+                    jobs.append(
+                        _job(one, setting.name, given.data, rate) | {"warm_up": warm_up, "steps": 20, "seconds": 2.5}
+                    )
     _do(jobs, given.cells, "time")
-
-
-def _alike(name: str, task: str) -> list[str]:
-    """A setting and those that take its steps."""
-    others = [s.name for s in CATALOGUE.values() if s.like == name and (task == "mnist" or s.transformer)]
-    return [name, *others]
 
 
 def _confirm(found: list[dict[str, Any]], given: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.settings import AGENTS, CATALOGUE, RATES, SHARDS
+from benchmarks.slow_links.settings import AGENTS, CATALOGUE, RATES, SHARDS, TRANSFORMER_TARGETS
 
 from docom.report.links import Link
 
@@ -52,18 +52,66 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
 def table(results: Results, target: float, rate: float) -> str:
     """Seconds, steps and megabytes an agent sends to a target, on all shards, as Markdown."""
     lines = [
-        f"| to {target:.0%} at {rate} Mbit/s | s a step | kB a step | " + " | ".join(SHARDS) + " |",
-        "|---|---:|---:|" + "---:|" * len(SHARDS),
+        f"| to {target:.0%} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(SHARDS) + " |",
+        "|---|---:|---:|---:|" + "---:|" * len(SHARDS),
     ]
     cells = {shards: {row["setting"].name: row for row in rows(results, shards, target, rate)} for shards in SHARDS}
-    by_time = sorted(cells[SHARDS[1]].values(), key=lambda row: row["seconds"] if row["seconds"] is not None else 1e9)
-    for row in by_time:
-        step = timing(results, row["setting"].name, rate)
+    for name in _by_time(results, target, rate):
+        setting, step = CATALOGUE[name], timing(results, name, rate)
         assert step is not None
-        shown = [_shown(cells[shards][row["setting"].name]) for shards in SHARDS]
-        lines.append(
-            f"| {row['setting'].label} | {row['step']:.3f} | {step['interface_bytes'] / 1e3:.1f} | {' | '.join(shown)} |"
+        shown = [_shown(cells[shards][name]) for shards in SHARDS]
+        line = 8 * step["interface_bytes"] / (rate * 1e6)  # what the bytes alone take
+        numbers = f"{1e3 * step['step_seconds']:.0f} | {1e3 * line:.0f} | {step['interface_bytes'] / 1e3:.1f}"
+        lines.append(f"| {setting.label} | {numbers} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_time(results: Results, target: float, rate: float) -> list[str]:
+    """The settings that were searched and timed, soonest on two-class shards first."""
+    found = rows(results, SHARDS[1], target, rate)
+    searched = {one["setting"] for one in results["searches"] if one["task"] == "mnist"}
+    return [row["setting"].name for row in found if (row["setting"].like or row["setting"].name) in searched]
+
+
+def transformer_table(results: Results, rate: float = 10) -> str:
+    """Seconds and steps to each loss, at one rate."""
+    lines = [
+        f"| to bits a character, at {rate} Mbit/s | ms a step | of it the line | "
+        + " | ".join(f"{target:g}" for target in TRANSFORMER_TARGETS)
+        + " |",
+        "|---|---:|---:|" + "---:|" * len(TRANSFORMER_TARGETS),
+    ]
+    for setting in CATALOGUE.values():
+        step = timing(results, setting.name, rate, "transformer")
+        searched = any(
+            (one["task"], one["setting"]) == ("transformer", setting.like or setting.name)
+            for one in results["searches"]
         )
+        if step is not None and searched:
+            shown = []
+            for target in TRANSFORMER_TARGETS:
+                steps = steps_to(results, setting.name, "one-class", target, "transformer")
+                shown.append(
+                    "not reached" if steps is None else f"{steps * step['step_seconds']:.0f} s, {steps:.0f} steps"
+                )
+            line = 8 * step["interface_bytes"] / (rate * 1e6)
+            lines.append(
+                f"| {setting.label} | {1e3 * step['step_seconds']:.0f} | {1e3 * line:.0f} | {' | '.join(shown)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def confirmed_table(results: Results) -> str:
+    """Whole runs beside what steps times seconds a step foretell."""
+    lines = ["| shards | method | measured | steps | foretold |", "|---|---|---:|---:|---:|"]
+    for one in sorted(results["confirmed"], key=lambda one: (SHARDS.index(one["shards"]), one["seconds"])):
+        step, steps = (
+            timing(results, one["setting"], one["megabits"]),
+            steps_to(results, one["setting"], one["shards"], one["goal"]),
+        )
+        foretold = "" if step is None or steps is None else f"{steps * step['step_seconds']:.1f} s"
+        got = f"{one['seconds']:.1f} s" if one["reached"] else "not reached"
+        lines.append(f"| {one['shards']} | {CATALOGUE[one['setting']].label} | {got} | {one['reached']} | {foretold} |")
     return "\n".join(lines) + "\n"
 
 
@@ -120,15 +168,18 @@ def priced(n: int, link: Link) -> tuple[float, float, float, float]:
     return dense, power, one_factor, topk
 
 
-def write(results: Results, figures: Path, name: str) -> None:
-    """The figure, and the tables on the terminal."""
-    for target in (0.9, 0.92):
-        for rate in RATES:
-            if timing(results, "ddp", rate) is not None:
-                print(table(results, target, rate))
-    print(bytes_table(results))
-    print(latencies())
-    _figure(results, figures / f"{name}.png")
+def write(results: Results, figures: Path, out: Path) -> None:
+    """The figure, and all tables in a Markdown file beside the results."""
+    parts = [
+        table(results, target, rate)
+        for target in (0.9, 0.92)
+        for rate in RATES
+        if timing(results, "ddp", rate) is not None
+    ]
+    parts += [confirmed_table(results), transformer_table(results), bytes_table(results), latencies()]
+    out.write_text("\n".join(parts))
+    print(out.read_text())
+    _figure(results, figures / f"{out.stem}.png")
 
 
 def _figure(results: Results, path: Path) -> None:
@@ -138,7 +189,7 @@ def _figure(results: Results, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(SHARDS), figsize=(15, 7.5), sharex=True, sharey=True, constrained_layout=True)
-    order = [row["setting"] for row in rows(results, SHARDS[1], 0.9, 10)][::-1]
+    order = [CATALOGUE[name] for name in _by_time(results, 0.9, 10)][::-1]
     for axis, shards in zip(axes, SHARDS, strict=True):
         for place, setting in enumerate(order):
             for rate, marker in zip(RATES, "o^s", strict=True):

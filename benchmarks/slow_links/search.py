@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from docom.simulator import Simulation
 # Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below).
 TASKS: dict[str, dict[str, Any]] = {
     "mnist": {
-        "trial": 400,
+        "trial": 300,
         "final": 600,
         "look": 10,
         "final_look": 5,
@@ -59,7 +60,12 @@ def draw(setting: Setting, task: str, count: int) -> list[dict[str, float]]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=optuna.samplers.QMCSampler(qmc_type="halton", scramble=True, seed=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", optuna.exceptions.ExperimentalWarning
+        )  # no other sampler spreads its points evenly
+        sampler = optuna.samplers.QMCSampler(qmc_type="halton", scramble=True, seed=1)
+    study = optuna.create_study(sampler=sampler)
     space = setting.search | ({"lr": TRANSFORMER_LR} if task == "transformer" else {})
     points = []
     for _ in range(count):

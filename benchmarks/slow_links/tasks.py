@@ -84,6 +84,17 @@ def transformer(shards: str) -> Problem:
     return ModuleProblem(Transformer(), [(part[:, :-1], part[:, 1:]) for part in rows], bits)
 
 
-def problem(task: str, shards: str, data: str) -> Problem:
+@cache
+def random(agents: int) -> MLP:
+    """The network on random bytes, any number of agents: for what does not depend on the data."""
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (agents, 50, 784), generator=draw, dtype=torch.uint8)
+    labels = torch.randint(0, 10, (agents, 50), generator=draw)
+    return MLP(list(zip(inputs, labels, strict=True)), test=(inputs[0], labels[0]), scale=1 / 255)
+
+
+def problem(task: str, shards: str, data: str, agents: int = AGENTS) -> Problem:
     """By name."""
+    if task == "random":
+        return random(agents)
     return mnist(shards, data) if task == "mnist" else transformer(shards)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from benchmarks.slow_links import tasks
-from benchmarks.slow_links.settings import AGENTS, BATCH, CATALOGUE
+from benchmarks.slow_links.settings import BATCH, CATALOGUE
 from torch import Tensor, nn
 
 from docom import rng
@@ -38,7 +38,7 @@ def main() -> None:
     results = []
     for job in jobs:
         _ask("rate")
-        problem = tasks.problem(job["task"], job["shards"], job["data"]).to(torch.float32, "cpu")
+        problem = tasks.problem(job["task"], job["shards"], job["data"], dist.get_world_size()).to(torch.float32, "cpu")
         prepare = _gossip if CATALOGUE[job["setting"]].hook is None else _ddp
         results.append(_run(job, *prepare(job, problem)))
     dist.barrier()
@@ -95,7 +95,7 @@ def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None],
     setting = CATALOGUE[told["setting"]]
     simulation = Simulation(
         problem, find(setting.algorithm)(**told["hyper"]), topology=setting.topology, compressor=setting.compressor,
-        batch_size=BATCH, processes=AGENTS,
+        batch_size=BATCH, processes=dist.get_world_size(),
     )  # fmt: skip
     transport = TorchDist(simulation.network.neighbours)
     simulation.problem = simulation.problem.only(transport.agents.tolist())
@@ -148,7 +148,7 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         optimizer.zero_grad()
         loss = (
             problem.loss(wrapped(inputs), targets)
-            if told["task"] != "mnist"
+            if told["task"] == "transformer"
             else nn.functional.cross_entropy(wrapped(inputs), targets)
         )
         if decay:

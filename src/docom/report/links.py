@@ -110,7 +110,7 @@ def _all_reduce_seconds(run: RunData, record: Record, link: Link) -> float | Non
     agents, messages = run.count("agents"), _messages(run)
     if not agents or not messages or "wire_bytes" not in record:
         return None
-    rounds = _share_done(run, record) * sum(message.rounds for message in messages)
+    rounds = _share_done(run, record) * sum(message.rounds * message.exchanges for message in messages)
     sending = 8 * record["wire_bytes"] / agents / link.bits_per_second
     return rounds * 2 * (agents - 1) * link.latency_seconds + sending
 

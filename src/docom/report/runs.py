@@ -48,8 +48,10 @@ class RunData:
 
     @property
     def all_reduce(self) -> bool:
-        """Whether the algorithm averages over all agents in every step, instead of gossiping."""
-        return (self.text("algorithm") or "").startswith("allreduce")
+        """Whether an all-reduce averages over all agents in every step, instead of messages along links."""
+        return (self.text("algorithm") or "").startswith("allreduce") and "over=links" not in (
+            self.text("compressor") or ""
+        )
 
     def text(self, key: str) -> str | None:
         """A string of the summary."""
