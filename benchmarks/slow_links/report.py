@@ -41,9 +41,11 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
             continue
         seconds = None if steps is None else steps * step["step_seconds"]
         sent = None if steps is None else steps * step["interface_bytes"]
-        found.append(
-            {"setting": setting, "steps": steps, "seconds": seconds, "bytes": sent, "step": step["step_seconds"]}
+        searched = any(
+            (one["task"], one["setting"], one["shards"]) == (task, setting.like or setting.name, shards)
+            for one in results["searches"]
         )
+        found.append({"setting": setting, "searched": searched, "steps": steps, "seconds": seconds, "bytes": sent})
     return sorted(found, key=lambda row: row["seconds"] if row["seconds"] is not None else 1e9)
 
 
@@ -115,7 +117,7 @@ def confirmed_table(results: Results) -> str:
 
 def _shown(row: dict[str, Any]) -> str:
     if row["seconds"] is None:
-        return "not reached"
+        return "not reached" if row["searched"] else "not searched"
     return f"{row['seconds']:.1f} s, {row['steps']:.0f} steps, {row['bytes'] / 1e6:.2f} MB"
 
 
