@@ -6,8 +6,7 @@ torchrun --nproc-per-node 4 examples/transformer.py   four, on a ring
 
 import os
 import sys
-from importlib import import_module
-from inspect import getsource
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -18,45 +17,39 @@ import docom
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 agent, agents = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cuda", agent % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
-sources = [getsource(import_module(name)) for name in ("argparse", "inspect", "random", "ast")]
-texts = [torch.tensor(list(source.encode("ascii", "replace"))) for source in sources]
+sources = [Path(os.__file__).with_name(f"{name}.py").read_bytes() for name in ("argparse", "inspect", "random", "ast")]
+texts = [torch.tensor(list(source), device=device) % 128 for source in sources]
 WIDTH, LENGTH = 64, 64
 
 
-class Transformer(nn.Module):
-    """Two causal layers."""
-
-    def __init__(self) -> None:
+class Transformer(nn.Module):  # noqa: D101
+    def __init__(self):
         super().__init__()
         self.characters, self.places = nn.Embedding(128, WIDTH), nn.Embedding(LENGTH, WIDTH)
         layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, dropout=0.1, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
-        hidden = self.characters(x) + self.places(torch.arange(x.shape[1], device=x.device))
-        return self.layers(hidden, mask=mask, is_causal=True) @ self.characters.weight.T / WIDTH**0.5  # shared weights
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=device)
+        hidden = self.layers(self.characters(x) + self.places.weight, mask=mask, is_causal=True)
+        return hidden @ self.characters.weight.T / WIDTH**0.5  # shared weights
 
 
-def bits_a_character(text: torch.Tensor, size: int) -> torch.Tensor:
-    """The loss on random pieces of a text."""
-    starts = torch.randint(len(text) - LENGTH, (size,))
-    batch = torch.stack([text[start : start + LENGTH + 1] for start in starts]).to(device)
+def bits_a_character(text, size):  # noqa: D103
+    batch = torch.stack([text[i : i + LENGTH + 1] for i in torch.randint(len(text) - LENGTH, (size,))])
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
         return F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()) / 0.6931
 
 
 torch.manual_seed(agent)
 model = Transformer().to(device)  # the optimizer gives all agents agent 0's
-opt = docom.optim.Decentralized(
-    model.parameters(), docom.MoTEF(lr=2.0, gamma="auto", beta=0.1), compressor="topk:0.05,scope=tensor,whole=256"
-)
+method = docom.MoTEF(lr=2.0, gamma="auto", beta=0.1)  # one gradient a step, so no closure
+opt = docom.optim.Decentralized(model.parameters(), method, compressor="topk:0.05,scope=tensor,whole=256")
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
-for step in range(steps):  # MoTEF needs one gradient a step, so no closure
+for step in range(steps):
     opt.zero_grad()
     loss = bits_a_character(texts[agent % 4], 16)
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     opt.step()
     scheduler.step()
     if agent == 0 and step % 20 == 0:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.slow_links import hosts, report, search  # noqa: E402
+from benchmarks.slow_links import hosts, latency, report, search  # noqa: E402
 from benchmarks.slow_links.measuring import measure  # noqa: E402
 from benchmarks.slow_links.settings import CATALOGUE, SHARDS, TRIALS, hyper  # noqa: E402
 
@@ -48,7 +49,7 @@ def measured() -> dict[str, dict[str, Any]]:
 # --- hosts on one machine ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in JOBS if "powersgd" not in name])
+@pytest.mark.parametrize("name", JOBS)
 def test_counted_bytes_are_those_of_the_interfaces(name: str, measured: dict[str, dict[str, Any]]) -> None:
     """Within 3%, headers of packets apart: the interfaces count those, and say how many packets there were."""
     one = measured[name]
@@ -105,11 +106,32 @@ def test_settings_can_be_built() -> None:
 
 
 def test_latency_by_hand() -> None:
-    """14 messages in a row for an all-reduce of eight, 42 for PowerSGD's three, 3 on a hypercube, 2 for gossip."""
+    """14 messages in a row for an all-reduce of eight, 42 for PowerSGD's three, 3 on a hypercube, 2 and 1 for gossip."""
     slow, quick = Link(1e7, 1.0), Link(1e7, 0.0)
-    waits = [round(late - soon) for late, soon in zip(report.priced(8, slow), report.priced(8, quick), strict=True)]
-    assert waits == [14, 42, 3, 2]
-    assert report.priced(8, quick)[0] == pytest.approx(7 / 4 * 79510 * 32 / 1e7)
+    waits = [round(latency.priced(name, 8, slow) - latency.priced(name, 8, quick)) for name in latency.PRICED]
+    assert waits == [14, 42, 3, 2, 1]
+    assert latency.priced("ddp", 8, quick) == pytest.approx(7 / 4 * 79510 * 32 / 1e7)
+
+
+def test_latency_lets_gossip_win_once_there_are_enough_agents() -> None:
+    """QG-DSGDm on a ring sends twice the vector; an all-reduce 2 (n-1)/n times, but waits 2 (n-1) times."""
+    for milliseconds in (1, 10, 50):
+        link = milliseconds / 1e3
+        n = latency.crossing("qg-dsgdm-ring", "ddp", link)
+        extra = 32 * 79510 * 2 / 1e7  # seconds of the whole vector twice
+        assert n is not None
+        assert (
+            (2 * n - 3) * link > extra / n >= (2 * n - 5) * link * (1 - 1 / n)
+        )  # 2/n of it is what an all-reduce saves
+        assert latency.crossing("links-2-1-bf16-exponential", "ddp-powersgd-2", link) == 2
+
+
+def test_priced_messages_are_those_that_are_sent() -> None:
+    from docom.compressors import parse
+    from docom.layout import Layout
+
+    bound = parse("topk:0.05").bind(Layout.flat(latency.DIMENSION), torch.float32)
+    assert bound.num_bytes == latency.TOPK_BYTES
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links import hosts, report, search
+from benchmarks.slow_links import hosts, latency, page, search
 from benchmarks.slow_links.measuring import ROOT, measure
-from benchmarks.slow_links.settings import CATALOGUE, RATES, SHARDS, TUNED_FOR, hyper
+from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, SHARDS, TUNED_FOR, UNEVEN, hyper
 
 from docom.data import store
 
@@ -65,8 +65,14 @@ def main() -> None:
         _confirm(found, given)
     if "report" in parts:
         search.write(given.out, gathered(given.cells, found))
-        figures = given.out.parent if given.quick else ROOT / "docs" / "figures"
-        report.write(json.loads(given.out.read_text()), figures, given.out.with_suffix(".md"))
+        results = json.loads(given.out.read_text())
+        page.write_tables(results, given.out.with_suffix(".md"))
+        if not given.quick:
+            figures = ROOT / "docs" / "figures"
+            page.draw(results, figures / "slow_links.png")
+            latency.draw(figures / "slow_links_latency.png")
+            page.fill(ROOT / "docs" / "slow_links.md", results)
+        print(given.out.with_suffix(".md").read_text())
 
 
 def _found(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -97,8 +103,14 @@ def _time(given: argparse.Namespace) -> None:
                 if setting.name in QUICK if given.quick else task == "mnist" or setting.transformer:
                     smallest = hyper(setting, {name: low for name, (low, _) in setting.search.items()})
                     one = {"task": task, "shards": "iid", "hyper": smallest}
-                    job = _job(one, setting.name, given.data, rate)
-                    jobs.append(job | {"warm_up": 2, "steps": 20, "seconds": 2.5, "pass": again})
+                    # The PowerSGD hook begins with two dense steps.
+                    warm_up = 4 if "powersgd" in setting.name else 2
+                    job = _job(one, setting.name, given.data, rate) | {"warm_up": warm_up, "steps": 20, "seconds": 2.5}
+                    jobs.append(job | {"pass": again})
+                    if setting.name in IN_UNEVEN and (task, again, rate) == ("mnist", 0, 10) and not given.quick:
+                        # A pause makes itself felt over many steps only.
+                        many = {"steps": 60, "seconds": 12}
+                        jobs += [job | kind | many | {"case": case} for case, kind in UNEVEN.items()]
     _do(jobs, given.cells, "time")
 
 
@@ -132,7 +144,8 @@ def _do(jobs: list[dict[str, Any]], folder: Path, what: str) -> None:
 
     def path(job: dict[str, Any]) -> Path:
         name = f"{what}-{job['task']}-{job['shards']}-{job['megabits']}-{job['setting']}"
-        return folder / (f"{name}-{job['pass']}.json" if "pass" in job else f"{name}.json")
+        more = [str(job[key]).replace(" ", "-") for key in ("pass", "case") if key in job]
+        return folder / f"{'-'.join([name, *more])}.json"
 
     waiting = [job for job in jobs if not path(job).exists()]
     for start in range(0, len(waiting), BATCH_OF_JOBS):

@@ -81,12 +81,11 @@ def hosts(count: int) -> Iterator[list[Host]]:
         subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
 
 
-def set_rate(team: list[Host], megabits: float | None) -> None:
-    """Limit every line to so many Mbit/s each way; None for no limit."""
-    for host in team:
+def set_rate(team: list[Host], megabits: float | None, slow_line: float | None = None) -> None:
+    """Limit every line to so many Mbit/s each way, the first host's to ``slow_line`` where given; None for no limit."""
+    for number, host in enumerate(team):
+        rate = slow_line if slow_line is not None and number == 0 else megabits
         for inside, device in ((True, DEVICE), (False, host.outer)):
-            shape = (
-                ("tbf", "rate", f"{megabits}mbit", "burst", BURST, "latency", QUEUE) if megabits else ("pfifo_fast",)
-            )
+            shape = ("tbf", "rate", f"{rate}mbit", "burst", BURST, "latency", QUEUE) if rate else ("pfifo_fast",)
             command = ("tc", "qdisc", "replace", "dev", device, "root", *shape)
             _run(*(host.inside(*command) if inside else command))

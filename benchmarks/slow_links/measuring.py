@@ -49,7 +49,7 @@ def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Sa
         while (line := first.stdout.readline().strip()) in ("rate", "counters"):
             if line == "rate":
                 number += 1
-                set_rate(team, jobs[number]["megabits"])
+                set_rate(team, jobs[number]["megabits"], jobs[number].get("slow_line"))
                 say(f"{number + 1}/{len(jobs)} {jobs[number]['setting']} at {jobs[number]['megabits']} Mbit/s")
                 readings.append([])
             readings[number].append([host.sent() for host in team])
@@ -88,6 +88,7 @@ def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[R
     raw = [(after[0] - before[0], after[1] - before[1]) for before, after in zip(*seen, strict=True)]
     result = {
         **{key: job[key] for key in ("setting", "task", "shards", "megabits", "hyper")},
+        "case": job.get("case", "even"),
         "steps": steps,
         # Everybody waits for everybody within a few steps: the median agent's median step is the team's pace.
         "step_seconds": statistics.median(one["median"] for one in found),

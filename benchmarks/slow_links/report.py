@@ -1,19 +1,14 @@
-"""The table and the figure, from the results alone."""
+"""Tables, from the results alone."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.settings import AGENTS, CATALOGUE, RATES, SHARDS, TRANSFORMER_TARGETS
-
-from docom.report.links import Link
+from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, SHARDS, UNEVEN
 
 Results = dict[str, Any]
-COLOURS = {"DDP": "tab:red", "gossip": "tab:blue", "links": "tab:green"}
-DIMENSION, LOW_RANK_WORDS = 79510, 2098  # words of the network, and of its rank-2 factors and biases
+FAMILIES = {"DDP": "torch's DDP", "gossip": "gossip", "links": "averages over links"}
 
 
 def steps_to(results: Results, name: str, shards: str, target: float, task: str = "mnist") -> float | None:
@@ -26,9 +21,10 @@ def steps_to(results: Results, name: str, shards: str, target: float, task: str 
     return None
 
 
-def timing(results: Results, name: str, rate: float, task: str = "mnist") -> dict[str, Any] | None:
+def timing(results: Results, name: str, rate: float, task: str = "mnist", case: str = "even") -> dict[str, Any] | None:
     """What a step takes at a rate: of several passes the quickest, the one least disturbed."""
-    found = [one for one in results["times"] if (one["task"], one["setting"], one["megabits"]) == (task, name, rate)]
+    wanted = (task, name, rate, case)
+    found = [one for one in results["times"] if (one["task"], one["setting"], one["megabits"], one["case"]) == wanted]
     return dict(min(found, key=lambda one: one["step_seconds"])) if found else None
 
 
@@ -49,15 +45,18 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
     return sorted(found, key=lambda row: row["seconds"] if row["seconds"] is not None else 1e9)
 
 
-def table(results: Results, target: float, rate: float) -> str:
+def table(results: Results, target: float, rate: float, task: str = "mnist") -> str:
     """Seconds, steps and megabytes an agent sends to a target, on all shards, as Markdown."""
+    goal = f"{target:.0%}" if task == "mnist" else f"{target:g} bits a character"
     lines = [
-        f"| to {target:.0%} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(SHARDS) + " |",
+        f"| to {goal} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(SHARDS) + " |",
         "|---|---:|---:|---:|" + "---:|" * len(SHARDS),
     ]
-    cells = {shards: {row["setting"].name: row for row in rows(results, shards, target, rate)} for shards in SHARDS}
-    for name in _by_time(results, target, rate):
-        setting, step = CATALOGUE[name], timing(results, name, rate)
+    cells = {
+        shards: {row["setting"].name: row for row in rows(results, shards, target, rate, task)} for shards in SHARDS
+    }
+    for name in by_time(results, target, rate, task):
+        setting, step = CATALOGUE[name], timing(results, name, rate, task)
         assert step is not None
         shown = [_shown(cells[shards][name]) for shards in SHARDS]
         line = 8 * step["interface_bytes"] / (rate * 1e6)  # what the bytes alone take
@@ -66,38 +65,53 @@ def table(results: Results, target: float, rate: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _by_time(results: Results, target: float, rate: float) -> list[str]:
-    """The settings that were searched and timed, soonest on two-class shards first."""
-    found = rows(results, SHARDS[1], target, rate)
-    searched = {one["setting"] for one in results["searches"] if one["task"] == "mnist"}
-    return [row["setting"].name for row in found if (row["setting"].like or row["setting"].name) in searched]
+def by_time(results: Results, target: float, rate: float, task: str = "mnist") -> list[str]:
+    """The settings that were searched and timed, soonest on the shards on which they are slowest first."""
+    worst: dict[str, float] = {}
+    for shards in SHARDS:
+        for row in rows(results, shards, target, rate, task):
+            if row["searched"]:
+                seconds = row["seconds"] if row["seconds"] is not None else 1e9
+                name = row["setting"].name
+                worst[name] = max(worst.get(name, 0.0), seconds)
+    return sorted(worst, key=lambda name: worst[name])
 
 
-def transformer_table(results: Results, rate: float = 10) -> str:
-    """Seconds and steps to each loss, at one rate."""
+def winners(results: Results, target: float = 0.92) -> str:
+    """The soonest of each family at every rate, and how many times sooner than plain DDP the soonest of ours is."""
     lines = [
-        f"| to bits a character, at {rate} Mbit/s | ms a step | of it the line | "
-        + " | ".join(f"{target:g}" for target in TRANSFORMER_TARGETS)
-        + " |",
-        "|---|---:|---:|" + "---:|" * len(TRANSFORMER_TARGETS),
+        f"| to {target:.0%} | shards | DDP, all-reduce | torch's soonest | soonest gossip | soonest by averages | ours sooner |",
+        "|---|---|---:|---|---|---|---:|",
     ]
-    for setting in CATALOGUE.values():
-        step = timing(results, setting.name, rate, "transformer")
-        searched = any(
-            (one["task"], one["setting"]) == ("transformer", setting.like or setting.name)
-            for one in results["searches"]
-        )
-        if step is not None and searched:
-            shown = []
-            for target in TRANSFORMER_TARGETS:
-                steps = steps_to(results, setting.name, "one-class", target, "transformer")
-                shown.append(
-                    "not reached" if steps is None else f"{steps * step['step_seconds']:.0f} s, {steps:.0f} steps"
-                )
-            line = 8 * step["interface_bytes"] / (rate * 1e6)
+    for rate in RATES:
+        for shards in SHARDS:
+            found = [row for row in rows(results, shards, target, rate) if row["seconds"] is not None]
+            plain = next((row["seconds"] for row in found if row["setting"].name == "ddp"), None)
+            if plain is None:
+                continue
+            best = {
+                family: next((row for row in found if row["setting"].family == family), None) for family in FAMILIES
+            }
+            own = min(row["seconds"] for row in found if row["setting"].hook is None)
+            shown = [
+                "none" if row is None else f"{row['seconds']:.1f} s: {row['setting'].label}" for row in best.values()
+            ]
             lines.append(
-                f"| {setting.label} | {1e3 * step['step_seconds']:.0f} | {1e3 * line:.0f} | {' | '.join(shown)} |"
+                f"| {rate} Mbit/s | {shards} | {plain:.1f} s | {' | '.join(shown)} | {plain / own:.1f} times |"
             )
+    return "\n".join(lines) + "\n"
+
+
+def uneven_table(results: Results, rate: float = 10) -> str:
+    """Mean milliseconds a step where lines or hosts are not alike."""
+    lines = [
+        f"| mean ms a step, {rate} Mbit/s | all alike | " + " | ".join(UNEVEN) + " |",
+        "|---|---:|" + "---:|" * len(UNEVEN),
+    ]
+    for name in IN_UNEVEN:
+        found = [timing(results, name, rate, case=case) for case in ("even", *UNEVEN)]
+        shown = ["" if one is None else f"{1e3 * one['step_mean']:,.0f}" for one in found]
+        lines.append(f"| {CATALOGUE[name].label} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -136,81 +150,3 @@ def bytes_table(results: Results) -> str:
                 f"| {step['interface_bytes'] / 1e3:.2f} |"
             )
     return "\n".join(lines) + "\n"
-
-
-def latencies(agents: Iterable[int] = (4, 8, 16, 64, 256), milliseconds: Iterable[float] = (0.1, 1, 10, 50)) -> str:
-    """Milliseconds a step spends on a 10 Mbit/s link: all-reduce against averages over links, both in rank 2, and dense.
-
-    A ring all-reduce waits for 2 (n - 1) messages one after the other, each a 2 n-th of the vector; PowerSGD does so three
-    times a step (factor, factor, vectors). One factor in turn over a hypercube waits for log2 n messages of the whole factor,
-    in bf16. Gossip by top-k 5% on a ring waits for two, whatever n.
-    """
-    lines = [
-        "| agents | latency | DDP | DDP, PowerSGD rank 2 | over links, rank 2, one factor, bf16 | DoCoM, top-k 5%, ring |",
-        "|---:|---:|---:|---:|---:|---:|",
-    ]
-    for n in agents:
-        for latency in milliseconds:
-            link = Link(1e7, latency / 1e3)
-            lines.append(f"| {n} | {latency:g} ms | " + " | ".join(f"{1e3 * s:.0f} ms" for s in priced(n, link)) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def priced(n: int, link: Link) -> tuple[float, float, float, float]:
-    """Seconds of communication a step for the four columns of `latencies`."""
-    ring = 2 * (n - 1) / n
-    second = 1 / link.bits_per_second
-    dense = 2 * (n - 1) * link.latency_seconds + ring * 32 * DIMENSION * second
-    power = 3 * 2 * (n - 1) * link.latency_seconds + ring * 32 * LOW_RANK_WORDS * second
-    rounds = (n - 1).bit_length()
-    one_factor = rounds * (link.latency_seconds + 16 * (LOW_RANK_WORDS + 110) / 2 * second)
-    topk = 2 * (link.latency_seconds + 2 * 0.05 * DIMENSION * 38 * second)
-    return dense, power, one_factor, topk
-
-
-def write(results: Results, figures: Path, out: Path) -> None:
-    """The figure, and all tables in a Markdown file beside the results."""
-    parts = [
-        table(results, target, rate)
-        for target in (0.9, 0.92)
-        for rate in RATES
-        if timing(results, "ddp", rate) is not None
-    ]
-    parts += [confirmed_table(results), transformer_table(results), bytes_table(results), latencies()]
-    out.write_text("\n".join(parts))
-    print(out.read_text())
-    _figure(results, figures / f"{out.stem}.png")
-
-
-def _figure(results: Results, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(SHARDS), figsize=(15, 7.5), sharex=True, sharey=True, constrained_layout=True)
-    order = [CATALOGUE[name] for name in _by_time(results, 0.9, 10)][::-1]
-    for axis, shards in zip(axes, SHARDS, strict=True):
-        for place, setting in enumerate(order):
-            for rate, marker in zip(RATES, "o^s", strict=True):
-                step, steps = timing(results, setting.name, rate), steps_to(results, setting.name, shards, 0.9)
-                if step is not None and steps is not None:
-                    axis.plot(steps * step["step_seconds"], place, marker, color=COLOURS[setting.family])
-        axis.set(title=f"{shards} shards", xscale="log", xlabel="seconds to 90% at the worst agent")
-        axis.grid(axis="x", alpha=0.3, which="both")
-    axes[0].set_yticks(range(len(order)), [setting.label for setting in order], fontsize=8)
-    handles = [
-        plt.Line2D([], [], color="grey", marker=m, ls="", label=f"{r} Mbit/s")
-        for r, m in zip(RATES, "o^s", strict=True)
-    ]
-    words = {"DDP": "torch's DDP", "gossip": "gossip", "links": "averages over links"}
-    handles += [plt.Line2D([], [], color=c, marker="o", ls="", label=words[f]) for f, c in COLOURS.items()]
-    axes[-1].legend(handles=handles, loc="lower right", fontsize=8)
-    figure.suptitle(
-        f"Time to target: {AGENTS} hosts, 784-100-10 network on MNIST, batch 16; left is better; absent: not reached"
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_name(f".{path.name}")
-    figure.savefig(waiting, dpi=110, format="png")
-    plt.close(figure)
-    waiting.rename(path)

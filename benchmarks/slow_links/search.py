@@ -49,7 +49,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "samples": 2000,
         "hopeless": ((100, 0.4), (200, 0.7), (300, 0.8)),
     },
-    "transformer": {"trial": 200, "final": 300, "look": 20, "final_look": 10, "samples": 512, "hopeless": ()},
+    "transformer": {"trial": 200, "final": 300, "look": 20, "final_look": 10, "samples": 128, "hopeless": ()},
 }
 NEAR = 0.012  # a glance at 2,000 samples may be wrong by so much
 Curve = list[tuple[int, float]]
@@ -84,7 +84,7 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
         if setting.like is not None or (task == "transformer" and not setting.transformer):
             continue
         points = draw(setting, task, TRIALS if task == "mnist" else TRANSFORMER_TRIALS)
-        for shards in SHARDS if task == "mnist" else ("one-class",):
+        for shards in SHARDS:
             cells.append({"task": task, "setting": setting.name, "shards": shards, "points": points})
     return cells
 

@@ -19,6 +19,12 @@ TRANSFORMER_TRIALS = 4
 TRANSFORMER_LR = (0.1, 4.0)
 
 
+# Lines and hosts that are not all alike, at 10 Mbit/s: one line with a tenth of that; every host pausing for 100 ms in one
+# step of eight, each when it happens to.
+UNEVEN: dict[str, dict[str, float]] = {"one slow line": {"slow_line": 1}, "pauses": {"pause": 0.1}}
+PAUSED = 1 / 8
+
+
 @dataclass(frozen=True)
 class Setting:
     """One row of the table.
@@ -71,7 +77,11 @@ def _catalogue() -> list[Setting]:
         )  # fmt: skip
     for graph in ("ring", "exponential", "complete"):
         if graph != "exponential":
-            found.append(Setting(f"dsgd-{graph}", f"DSGD, {graph}", "dsgd", topology=graph, search=LR))
+            found.append(
+                Setting(
+                    f"dsgd-{graph}", f"DSGD, {graph}", "dsgd", topology=graph, search=LR, transformer=graph == "ring"
+                )
+            )
         if graph != "complete":
             found.append(
                 Setting(f"qg-dsgdm-{graph}", f"QG-DSGDm, {graph}", "qg-dsgdm", topology=graph, search=centre,
@@ -86,7 +96,10 @@ def _catalogue() -> list[Setting]:
             Setting(f"choco-{code}-ring", f"CHOCO-SGD, {words}, ring", "choco-sgd", spec, "ring", LR | GAMMA,
                     transformer=code == "topk")
         )  # fmt: skip
-        found.append(Setting(f"motef-{code}-ring", f"MoTEF, {words}, ring", "motef", spec, "ring", LR | GAMMA | BETA))
+        found.append(
+            Setting(f"motef-{code}-ring", f"MoTEF, {words}, ring", "motef", spec, "ring", LR | GAMMA | BETA,
+                    transformer=code == "topk")
+        )  # fmt: skip
     found.append(
         Setting(
             "docom-quantiser-ring",
@@ -135,6 +148,16 @@ def _catalogue() -> list[Setting]:
     return found
 
 
+IN_UNEVEN = (
+    "ddp",
+    "ddp-fp16",
+    "ddp-powersgd-2",
+    "links-2-1-bf16-exponential",
+    "links-2-1-bf16-ring",
+    "qg-dsgdm-ring",
+    "docom-topk-ring",
+    "docom-half2-ring",
+)
 CATALOGUE: dict[str, Setting] = {setting.name: setting for setting in _catalogue()}
 
 

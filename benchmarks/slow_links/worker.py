@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from benchmarks.slow_links import tasks
-from benchmarks.slow_links.settings import BATCH, CATALOGUE
+from benchmarks.slow_links.settings import BATCH, CATALOGUE, PAUSED
 from torch import Tensor, nn
 
 from docom import rng
@@ -27,6 +28,7 @@ from docom.transports import TorchDist
 
 Accuracy = Callable[[], float]
 GLOO_BYTES = 162  # what gloo itself adds to a message: its header, and the notices that both ends are ready
+GLOO_PIECE = 3 * 48  # the same for a piece of an all-reduce, where no acknowledgement stands alone
 
 
 def main() -> None:
@@ -71,8 +73,11 @@ def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], in
     _ask("counters")
     before, cpu, spent, warm = counted(), time.process_time(), 0.0, job["warm_up"]
     times, reached = [], None
+    pauses = random.Random(dist.get_rank())
     for number in range(1, int(steps) + 1):
         started = time.perf_counter()
+        if "pause" in job and pauses.random() < PAUSED:
+            time.sleep(job["pause"])
         step()
         times.append(time.perf_counter() - started)
         spent += times[-1]
@@ -124,7 +129,7 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         parameter.requires_grad_(True)
     wrapped = DistributedDataParallel(model)
     words = sum(parameter.numel() for parameter in model.parameters())
-    payload = 4 * words
+    payload, reductions = 4 * words, 1
     kind, _, argument = str(setting.hook).partition(":")
     if kind == "fp16":
         wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -135,7 +140,7 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
             None, matrix_approximation_rank=int(argument), start_powerSGD_iter=2, min_compression_rate=1
         )
         wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        payload = 4 * _powersgd_words(model, int(argument))
+        payload, reductions = 4 * _powersgd_words(model, int(argument)), 3  # left factors, right factors, vectors
     optimizer = torch.optim.SGD(model.parameters(), lr=told["hyper"]["lr"], momentum=told["hyper"]["momentum"])
     me, key, counts = torch.tensor([rank]), rng.Key(0, rng.BATCH), problem.counts[rank : rank + 1]
     decay = getattr(problem, "weight_decay", 0.0)
@@ -160,8 +165,10 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
     def look() -> float:
         return _accuracy(problem, torch.cat([p.detach().flatten() for p in model.parameters()]).unsqueeze(0))
 
-    # What a ring all-reduce sends from every process, by its definition; torch does not count.
-    return step, lambda: done * round(2 * (world - 1) / world * payload), look
+    # What a ring all-reduce sends from every process, by its definition; torch does not count. Gloo goes round the ring
+    # with two pieces a process, once to add up and once to tell the sums.
+    pieces = 4 * (world - 1) * reductions
+    return step, lambda: done * (round(2 * (world - 1) / world * payload) + pieces * GLOO_PIECE), look
 
 
 def _powersgd_words(model: nn.Module, rank: int) -> int:
