@@ -50,10 +50,15 @@ CASES: dict[str, Case] = {
     "docom random-k": (docom.DoCoM(lr=0.1, gamma=0.2), {"compressor": "randk:0.3"}),
     "docom low rank": (docom.DoCoM(lr=0.1, gamma=0.3), {"compressor": "lowrank:1"}),
     "docom edges": (docom.DoCoM(lr=0.1, gamma=1.0), {"compressor": "edge-lowrank:1,rounds=2"}),
+    "allreduce over links": (
+        docom.AllReduceSGD(lr=0.1, momentum=0.5),
+        {"compressor": "mean-lowrank:1,over=links,sides=1,values=bf16", "topology": "exponential"},
+    ),
     "prox": (docom.CDProxSGT(lr=0.05, gamma=0.3, prox=docom.L1(0.01)), TOPK),
     "star": (docom.DoCoM(lr=0.1, gamma=0.2), {"compressor": "quantize:3", "topology": "star"}),
 }
-RESUMED = ("docom", "beer", "lead", "extra", "detag", "docom low rank", "docom edges", "docom random-k", "docom auto")
+RESUMED = ("docom", "beer", "lead", "extra", "detag", "docom low rank", "docom edges", "docom random-k", "docom auto",
+           "allreduce over links")  # fmt: skip
 RATES = (0.1, 0.03)  # of the two groups of "two groups"
 
 

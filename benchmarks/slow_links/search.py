@@ -49,7 +49,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "samples": 2000,
         "hopeless": ((100, 0.4), (200, 0.7), (300, 0.8)),
     },
-    "transformer": {"trial": 200, "final": 300, "look": 20, "final_look": 10, "samples": 128, "hopeless": ()},
+    "transformer": {"trial": 120, "final": 160, "look": 20, "final_look": 10, "samples": 128, "hopeless": ()},
 }
 NEAR = 0.012  # a glance at 2,000 samples may be wrong by so much
 Curve = list[tuple[int, float]]
