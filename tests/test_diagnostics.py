@@ -85,6 +85,17 @@ def test_curvature_of_a_non_quadratic_is_autograd_s() -> None:
     assert smoothness(problem, x.expand(3, -1).contiguous()).tolist() == pytest.approx(expected, rel=1e-4)
 
 
+def test_an_agent_is_measured_alike_whoever_is_measured_with_it() -> None:
+    """A row of the power iteration stops on its own; the data of others are not needed."""
+    problem = docom.problems.LeafSynthetic(agents=5, classes=3, features=6)
+    rows = problem.start(0).expand(5, -1).contiguous()
+    together, gradients = smoothness(problem, rows), local_gradients(problem, rows)
+    for mine in ([0], [1, 2], [3, 4]):
+        part, agents = problem.only(mine), torch.tensor(mine)
+        assert torch.allclose(smoothness(part, rows[mine], agents=agents), together[mine], rtol=1e-12)
+        assert torch.allclose(local_gradients(part, rows[mine], agents), gradients[mine], rtol=1e-12)
+
+
 def test_batches_divide_variance_and_lower_the_mean_square_curvature() -> None:
     problem = SampledQuadratics(3, 5, 8, hessian_noise=0.9, seed=1)
     rows = problem.start(0).expand(3, -1).contiguous()
@@ -116,9 +127,15 @@ def test_the_meter_reads_what_top_k_keeps() -> None:
     assert meter.read() is None
     wanted = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     meter.note(wanted, torch.tensor([[0.0, 4.0], [1.0, 0.0]]))
-    together, least = meter.read() or (0.0, 0.0)
-    assert (together, least) == (pytest.approx(1 - 9 / 26), pytest.approx(16 / 25))
+    meter.note(wanted, wanted)
+    kept = meter.read()
+    assert kept is not None
+    assert (kept.wanted.tolist(), kept.lost.tolist()) == ([50, 2], [9, 0])
+    assert kept.least.tolist() == pytest.approx([16 / 25, 1])
     meter.note(0 * wanted, wanted)  # nothing was wanted
+    nothing = meter.read()
+    assert nothing is not None
+    assert nothing.least.tolist() == [math.inf, math.inf]
     assert meter.read() is None
 
 
@@ -158,7 +175,7 @@ def test_the_recorded_potential_is_that_of_the_theory() -> None:
     problem = least_squares()
     algorithm = docom.DoCoM(lr=0.01, gamma=0.2, beta=0.3)
     training = begin(problem, algorithm, compressor="topk:0.3")
-    look = Diagnostics(algorithm, training.links, problem, problem.start(0))
+    look = Diagnostics(algorithm, training.links, training.oracle, problem.start(0))
     for _ in range(7):
         training.advance()
     seen = look(training.state, training.step)
@@ -180,10 +197,10 @@ def test_the_recorded_potential_is_that_of_the_theory() -> None:
 def test_admissible_steps_break_no_condition_and_gamma_one_has_no_potential() -> None:
     problem = least_squares()
     training = begin(problem, docom.DoCoM(lr=1e-15, gamma=1e-6, beta=0.1), compressor="topk:0.3")
-    look = Diagnostics(training.algorithm, training.links, problem, problem.start(0))
+    look = Diagnostics(training.algorithm, training.links, training.oracle, problem.start(0))
     assert look(training.state, 0)["conditions_broken"] == 0
     whole = begin(problem, docom.DoCoM(lr=0.01, gamma=1.0, beta=0.1))
-    assert "potential" not in Diagnostics(whole.algorithm, whole.links, problem, problem.start(0))(whole.state, 0)
+    assert "potential" not in Diagnostics(whole.algorithm, whole.links, whole.oracle, problem.start(0))(whole.state, 0)
 
 
 # --- divergence -----------------------------------------------------------------------------------
@@ -292,6 +309,6 @@ def test_without_being_told_to_stop_a_diverging_run_goes_on(tmp_path: Path) -> N
 def test_constants_are_bounded_as_the_theory_wants_them() -> None:
     problem = least_squares()
     training = begin(problem, docom.DoCoM(lr=0.01, gamma=0.2), compressor="topk:0.3", topology="complete")
-    found = Diagnostics(training.algorithm, training.links, problem, problem.start(0)).constants()
+    found = Diagnostics(training.algorithm, training.links, training.oracle, problem.start(0)).constants()
     assert isinstance(found, Constants)
     assert found.omega_bar >= 1 >= found.rho

@@ -25,6 +25,7 @@ from benchmarks.slow_links.settings import (
     SEEDS,
     SHARDS,
     TARGETS,
+    TEXT_SHARDS,
     TRANSFORMER_LR,
     TRANSFORMER_TARGETS,
     TRANSFORMER_TRIALS,
@@ -84,7 +85,7 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
         if setting.like is not None or (task == "transformer" and not setting.transformer):
             continue
         points = draw(setting, task, TRIALS if task == "mnist" else TRANSFORMER_TRIALS)
-        for shards in SHARDS:
+        for shards in SHARDS if task == "mnist" else TEXT_SHARDS:
             cells.append({"task": task, "setting": setting.name, "shards": shards, "points": points})
     return cells
 

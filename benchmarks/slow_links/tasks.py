@@ -72,7 +72,7 @@ def bits(scores: Tensor, targets: Tensor) -> Tensor:
 
 @cache
 def transformer(shards: str) -> Problem:
-    """Pieces of the texts: of all texts at every agent ("iid"), of two ("two-class") or of one ("one-class") at each."""
+    """Pieces of the texts: of all texts at every agent ("iid"), or of another text at every agent ("one-class")."""
     rows = []
     for text in texts():
         starts = torch.arange(0, len(text) - LENGTH - 1, LENGTH // 2)
@@ -80,9 +80,6 @@ def transformer(shards: str) -> Problem:
     if shards == "iid":
         mixed = torch.cat(rows)[torch.randperm(sum(map(len, rows)), generator=torch.Generator().manual_seed(0))]
         rows = list(mixed.chunk(AGENTS))
-    elif shards == "two-class":
-        after = rows[1:] + rows[:1]
-        rows = [torch.cat([own[::2], theirs[1::2]]) for own, theirs in zip(rows, after, strict=True)]
     torch.manual_seed(0)
     return ModuleProblem(Transformer(), [(part[:, :-1], part[:, 1:]) for part in rows], bits)
 

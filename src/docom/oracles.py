@@ -50,6 +50,10 @@ class ProblemOracle:
             return self._together(points, rng.Tick(step.counter, step.offset + 1))
         return self._at(points, step + 1, self.batch_size)
 
+    def exactly(self, x: Tensor) -> Tensor:
+        """Gradients on all local data, for who looks at a run: nothing is counted."""
+        return self._computed([x], None, 0)[0]
+
     def look_ahead(self, point: Tensor, step: rng.Moment) -> None:
         """Compute the gradient at one of the points of step ``step`` before it is asked for; the point stays as it is."""
         self._known = point, self([point], step)[0]
@@ -73,7 +77,10 @@ class ProblemOracle:
         counts = problem.counts
         self.samples += len(points) * (int(counts.sum()) if size is None else problem.agents * size)
         batch = None if size is None else rng.batch_indices(self.key, agents, draw, counts[agents], size)
-        noise = rng.integer(rng.Key(self.key.seed, rng.NOISE), 2**31, draw)
+        return self._computed(points, batch, rng.integer(rng.Key(self.key.seed, rng.NOISE), 2**31, draw))
+
+    def _computed(self, points: Sequence[Tensor], batch: Tensor | None, noise: int) -> list[Tensor]:
+        problem, agents = self.problem, self.agents
         if not self.exact:
             return problem.gradients(points, batch, agents, noise)
         parts = [

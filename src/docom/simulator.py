@@ -85,7 +85,7 @@ def simulate(
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = simulation.begin()
-    look = Diagnostics(simulation.algorithm, training.links, simulation.problem, simulation.start) if diagnose else None
+    look = Diagnostics(simulation.algorithm, training.links, training.oracle, simulation.start) if diagnose else None
 
     def measured(x: Tensor) -> dict[str, float]:
         seen = measure(simulation.problem, x)

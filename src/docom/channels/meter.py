@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
+
+from docom.numerics import sum_squares
+
+
+class Kept(NamedTuple):
+    """Of every agent's messages: squared length of what was wanted and of what was lost, and the delta of the worst.
+
+    The worst of messages that had nothing to carry is infinite.
+    """
+
+    wanted: Tensor
+    lost: Tensor
+    least: Tensor
 
 
 class Meter:
@@ -13,26 +29,20 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._wanted: Tensor | None = None
-        self._lost: Tensor | None = None
-        self._least: Tensor | None = None
+        self._kept: Kept | None = None
 
     def note(self, wanted: Tensor, sent: Tensor) -> None:
         """One message a row."""
-        asked, lost = (wanted.double() ** 2).sum(dim=1), ((wanted - sent).double() ** 2).sum(dim=1)
-        least = (1 - lost / asked)[asked > 0]
-        if self._wanted is None or self._lost is None:
-            self._wanted, self._lost = asked.sum(), lost.sum()
-        else:
-            self._wanted, self._lost = self._wanted + asked.sum(), self._lost + lost.sum()
-        if len(least):
-            smallest = least.min()
-            self._least = smallest if self._least is None else self._least.minimum(smallest)
+        asked, lost = sum_squares(wanted), sum_squares(wanted - sent)
+        least = torch.where(asked > 0, 1 - lost / asked, torch.inf)
+        before = self._kept
+        self._kept = (
+            Kept(asked, lost, least)
+            if before is None
+            else Kept(before.wanted + asked, before.lost + lost, before.least.minimum(least))
+        )
 
-    def read(self) -> tuple[float, float] | None:
-        """Delta over all messages together, and of the worst one; None where nothing was sent. Starts anew."""
-        wanted, lost, least = self._wanted, self._lost, self._least
-        self._wanted = self._lost = self._least = None
-        if wanted is None or lost is None or least is None:
-            return None
-        return float(1 - lost / wanted), float(least)
+    def read(self) -> Kept | None:
+        """Of the messages since it was last read; None where there were none. Starts anew."""
+        kept, self._kept = self._kept, None
+        return kept

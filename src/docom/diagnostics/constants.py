@@ -100,13 +100,17 @@ def measure_constants(
     )
 
 
-def smoothness(problem: Problem, rows: Tensor, seed: int = 0) -> Tensor:
-    """The largest |eigenvalue| of each agent's Hessian at its row, by power iteration."""
+def smoothness(problem: Problem, rows: Tensor, seed: int = 0, agents: Tensor | None = None) -> Tensor:
+    """The largest |eigenvalue| of each agent's Hessian at its row, by power iteration.
+
+    agents: whose rows they are, by default everyone's; an agent's value does not depend on the others.
+    """
+    who = _everyone(problem, rows) if agents is None else agents
 
     def product(directions: Tensor) -> Tensor:
-        return hessian_product(problem, rows, directions, None)
+        return hessian_product(problem, rows, directions, None, who)
 
-    return _power(product, _random(rows, seed))
+    return _power(product, _random(rows, seed, who))
 
 
 def mean_square_smoothness(problem: Problem, rows: Tensor, batch_size: int = 1, seed: int = 0) -> Tensor:
@@ -116,20 +120,21 @@ def mean_square_smoothness(problem: Problem, rows: Tensor, batch_size: int = 1, 
     larger data, are drawn.
     """
     batches = _batches(problem, batch_size, seed)
+    everyone = _everyone(problem, rows)
 
     def product(directions: Tensor) -> Tensor:
         total = torch.zeros_like(directions)
         for batch, weight in batches:
-            once = hessian_product(problem, rows, directions, batch)
-            total += weight.unsqueeze(1) * hessian_product(problem, rows, once, batch)
+            once = hessian_product(problem, rows, directions, batch, everyone)
+            total += weight.unsqueeze(1) * hessian_product(problem, rows, once, batch, everyone)
         return total
 
-    return _power(product, _random(rows, seed), NEAR, FEW).sqrt()
+    return _power(product, _random(rows, seed, everyone), NEAR, FEW).sqrt()
 
 
 def variance(problem: Problem, rows: Tensor, batch_size: int = 1, seed: int = 0) -> Tensor:
     """``E |grad f_i(x_i; batch) - grad f_i(x_i)|^2`` of each agent at its row; batches are drawn with replacement."""
-    everyone = torch.arange(problem.agents, device=rows.device)
+    everyone = _everyone(problem, rows)
     local = local_gradients(problem, rows)
     total = torch.zeros(problem.agents, dtype=rows.dtype, device=rows.device)
     for samples, weight in _batches(problem, 1, seed):
@@ -144,37 +149,40 @@ def strong_convexity(problem: Problem, point: Tensor) -> float:
     if d > LARGEST_SPECTRUM:
         raise ValueError(f"mu is measured from the whole Hessian, for d <= {LARGEST_SPECTRUM}, got d = {d:,}; give mu")
     rows = _rows(problem, point)
-    columns = []
+    everyone, columns = _everyone(problem, rows), []
     for axis in torch.eye(d, dtype=rows.dtype, device=rows.device):
-        columns.append(hessian_product(problem, rows, axis.expand_as(rows), None).mean(dim=0))
+        columns.append(hessian_product(problem, rows, axis.expand_as(rows), None, everyone).mean(dim=0))
     hessian = torch.stack(columns)
     return float(torch.linalg.eigvalsh((hessian + hessian.T) / 2)[0])
 
 
-def hessian_product(problem: Problem, rows: Tensor, directions: Tensor, samples: Tensor | None) -> Tensor:
-    """Each agent's Hessian at its row times its direction, on a batch or on all its data."""
-    everyone = torch.arange(problem.agents, device=rows.device)
+def hessian_product(
+    problem: Problem, rows: Tensor, directions: Tensor, samples: Tensor | None, agents: Tensor
+) -> Tensor:
+    """Each of the agents' Hessians at its row times its direction, on a batch or on all its data."""
     length = torch.linalg.vector_norm(directions, dim=1, keepdim=True)
     reach = REACH * directions / length.clamp_min(torch.finfo(rows.dtype).tiny)
-    ahead, behind = problem.gradients([rows + reach, rows - reach], samples, everyone)
+    ahead, behind = problem.gradients([rows + reach, rows - reach], samples, agents)
     scaled: Tensor = (ahead - behind) * (length / (2 * REACH))
     return scaled
 
 
-def local_gradients(problem: Problem, rows: Tensor) -> Tensor:
-    """The exact gradient of each agent's own f_i at its row."""
-    (found,) = problem.gradients([rows], None, torch.arange(problem.agents, device=rows.device))
+def local_gradients(problem: Problem, rows: Tensor, agents: Tensor | None = None) -> Tensor:
+    """The exact gradient of each agent's own f_i at its row; of everyone's, or of some agents'."""
+    (found,) = problem.gradients([rows], None, _everyone(problem, rows) if agents is None else agents)
     return found
 
 
 def _power(product: Product, directions: Tensor, close: float = CLOSE, rounds: int = ROUNDS) -> Tensor:
-    """The largest |eigenvalue| of each row's operator."""
+    """The largest |eigenvalue| of each row's operator; a row that has settled is left as it is while others go on."""
     found = torch.zeros(len(directions), dtype=directions.dtype, device=directions.device)
+    settled = torch.zeros(len(directions), dtype=torch.bool, device=directions.device)
     for _ in range(rounds):
         images = product(directions)
-        before, found = found, torch.linalg.vector_norm(images, dim=1)
+        before, found = found, torch.where(settled, found, torch.linalg.vector_norm(images, dim=1))
         directions = images / found.clamp_min(torch.finfo(found.dtype).tiny).unsqueeze(1)
-        if bool(((found - before).abs() <= close * found).all()):
+        settled |= (found - before).abs() <= close * found
+        if bool(settled.all()):
             break
     return found
 
@@ -186,7 +194,7 @@ def _batches(problem: Problem, size: int, seed: int) -> list[tuple[Tensor, Tenso
     """
     counts = problem.counts
     most = int(counts.max())
-    everyone = torch.arange(problem.agents, device=counts.device)
+    everyone = _everyone(problem, counts)
     if size == 1 and most <= MOST_SAMPLES:
         return [
             (
@@ -204,8 +212,11 @@ def _rows(problem: Problem, point: Tensor) -> Tensor:
     return point.to(problem.counts.device, torch.float64).expand(problem.agents, -1).contiguous()
 
 
-def _random(rows: Tensor, seed: int) -> Tensor:
-    agents = torch.arange(len(rows), device=rows.device)
+def _everyone(problem: Problem, rows: Tensor) -> Tensor:
+    return torch.arange(problem.agents, device=rows.device)
+
+
+def _random(rows: Tensor, seed: int, agents: Tensor) -> Tensor:
     draws = rng.uniform(rng.Key(seed, rng.BASIS), agents, 0, rows.shape[1]) - 0.5
     unit: Tensor = draws / torch.linalg.vector_norm(draws, dim=1, keepdim=True)
     return unit

@@ -8,7 +8,8 @@
 | `drift_VARIABLE` | compressed | distance of the running sum S from W hat: zero but for rounding |
 | `delta_VARIABLE`, `delta_VARIABLE_least` | compressed | observed contraction since the last record: of all, of the worst |
 
-All of it is measured on all agents' rows at once, so that it is not for runs of several processes.
+All of it is said of all agents, whoever holds them (`everyone`): in a run of several processes each looks at its own agents,
+and all of them come to the same numbers. Every process must look, at the same steps.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from torch import Tensor
 from docom.algorithms import DoCoM
 from docom.channels import CompressedChannel, Links, Meter
 from docom.diagnostics.constants import local_gradients, smoothness
-from docom.problems import Problem
-from docom.theory import Condition, Constants, conditions, potential_errors, potential_factors
+from docom.diagnostics.everyone import Alone, Everyone, gathered
+from docom.numerics import RowMix, mix, sum_squares
+from docom.oracles import ProblemOracle
+from docom.theory import Condition, Constants, conditions, potential_differences, potential_factors
 
 # Rows whose mean over agents equals that of others at all times: the tracker and what it tracks.
 TRACKED: dict[str, tuple[str, str]] = {
@@ -49,32 +52,44 @@ PARTS = (
 class Diagnostics:
     """Looks at a run in progress. It changes nothing in it but for the meters it puts on the channels.
 
-    algorithm, links: of the run. problem: on which exact local gradients are taken. start: the common first model, where L
-    is measured.
+    algorithm, links, oracle: of the run; the oracle's problem and local agents are looked at. start: the common first model,
+    where L is measured. everyone: the processes of the run, all of which have a `Diagnostics`; by default this one alone.
     """
 
-    def __init__(self, algorithm: Any, links: Links, problem: Problem, start: Tensor) -> None:
-        self.algorithm, self.links, self.problem = algorithm, links, problem
+    def __init__(
+        self, algorithm: Any, links: Links, oracle: ProblemOracle, start: Tensor, everyone: Everyone | None = None
+    ) -> None:
+        self.algorithm, self.links, self.oracle = algorithm, links, oracle
+        self.everyone: Everyone = everyone or Alone()
         for channel in self._copies().values():
             channel.meter = Meter()
-        exact = problem.to(torch.float64, problem.counts.device)
-        rows = start.to(problem.counts.device, torch.float64).expand(problem.agents, -1).contiguous()
-        self.L = max(float(smoothness(exact, rows).max()), 1e-300)
-        first = local_gradients(exact, rows)
-        self.Gbar0 = float((first**2).sum(dim=1).mean())
+        agents, n = oracle.agents, oracle.problem.agents
+        exact = oracle.problem.to(torch.float64, agents.device)
+        rows = start.to(agents.device, torch.float64).expand(len(agents), -1).contiguous()
+        first = local_gradients(exact, rows, agents)
+        found = gathered(self.everyone, {"L": smoothness(exact, rows, agents=agents), "gradients": sum_squares(first)})
+        self.L = max(*found["L"], 1e-300)
+        self.Gbar0 = math.fsum(found["gradients"]) / n
 
     def __call__(self, state: Any, step: int) -> dict[str, float]:
         """The numbers of the state after ``step`` steps."""
-        found: dict[str, float] = {}
-        if isinstance(self.algorithm, DoCoM) and len(self._copies()) == 2:
-            found |= self._potential(state, step)
-        if (names := TRACKED.get(self.algorithm.name)) is not None:
-            tracker, tracked = (state.rows()[name].double().mean(dim=0) for name in names)
-            found["tracker_error"] = float(torch.linalg.vector_norm(tracker - tracked))
+        potential = self._has_potential(step)
+        squares = self._errors(state, step) if potential else {}
+        tracker = self._tracker_error(state)
         for variable, channel in self._copies().items():
-            found[f"drift_{variable}"] = self._drift(channel)
-            if channel.meter is not None and (seen := channel.meter.read()) is not None:
-                found[f"delta_{variable}"], found[f"delta_{variable}_least"] = seen
+            squares[f"drift_{variable}"] = self._drift(channel)
+            if channel.meter is not None and (kept := channel.meter.read()) is not None:
+                squares |= {f"{name}_{variable}": numbers for name, numbers in kept._asdict().items()}
+        seen = gathered(self.everyone, squares)
+        found = self._potential(seen, step) if potential else {}
+        if tracker is not None:
+            found["tracker_error"] = tracker
+        for variable in self._copies():
+            found[f"drift_{variable}"] = math.sqrt(math.fsum(seen[f"drift_{variable}"]))
+            wanted = math.fsum(seen.get(f"wanted_{variable}", []))
+            if wanted > 0:
+                found[f"delta_{variable}"] = 1 - math.fsum(seen[f"lost_{variable}"]) / wanted
+                found[f"delta_{variable}_least"] = min(seen[f"least_{variable}"])
         return found
 
     def conditions(self, step: int) -> list[Condition]:
@@ -102,31 +117,56 @@ class Diagnostics:
             Gbar0=self.Gbar0,
         )
 
-    def _potential(self, state: Any, step: int) -> dict[str, float]:
-        constants = self.constants()
-        eta, gamma, _ = self._steps(step)
-        if constants is None or gamma >= 1:  # the weights of the proof hold a factor 1/(1 - gamma)
-            return {}
-        copies = self._copies()
+    def _has_potential(self, step: int) -> bool:
+        """Whether there is a potential: for DoCoM with two compressed channels; its weights hold a factor 1/(1 - gamma)."""
+        if not isinstance(self.algorithm, DoCoM) or len(self._copies()) != 2 or self.constants() is None:
+            return False
+        return self._steps(step)[1] < 1
+
+    def _errors(self, state: Any, step: int) -> dict[str, Tensor]:
+        """The squared lengths of the local agents' parts in the six errors of the potential."""
+        copies, n = self._copies(), self.links.network.n
         x, g, v = (state.rows()[name].double() for name in ("x", "g", "v"))
-        (gradients,) = self.problem.gradients([state.x], None, torch.arange(len(x), device=x.device))
-        errors = potential_errors(
+        parts = potential_differences(
             Theta=x,
             Theta_hat=copies["model"].hat.double(),
             G=g,
             G_hat=copies["tracker"].hat.double(),
             V=v,
-            grad_F=gradients.double(),
-            eta=eta,
+            grad_F=self.oracle.exactly(state.x).double(),
+            eta=self._steps(step)[0],
+            mean=lambda rows: self.everyone.mean(rows, n).unsqueeze(0),
         )
+        return {name: sum_squares(rows) for name, rows in parts}
+
+    def _potential(self, seen: dict[str, list[float]], step: int) -> dict[str, float]:
+        """V and its parts from everybody's squared lengths."""
+        constants = self.constants()
+        assert constants is not None
+        eta, gamma, _ = self._steps(step)
+        errors = {name: math.fsum(seen[name]) for name in PARTS}
+        errors["mean_estimator"] = seen["mean_estimator"][0]  # every process says it of the same mean
         factors = potential_factors(constants, eta, gamma)
-        parts = {f"potential_{name}": factors[name] * float(error) for name, error in errors.items()}
+        parts = {f"potential_{name}": factors[name] * error for name, error in errors.items()}
         broken = sum(not condition.satisfied for condition in self.conditions(step))
         return {"potential": math.fsum(parts.values()), **parts, "conditions_broken": float(broken)}
 
-    def _drift(self, channel: CompressedChannel) -> float:
-        W = torch.tensor(self.links.network.matrix, device=channel.hat.device)
-        return float(torch.linalg.vector_norm(channel.mixed.double() - W @ channel.hat.double()))
+    def _tracker_error(self, state: Any) -> float | None:
+        """How far the trackers' mean is from the mean of what they track; None where there is no tracker."""
+        if (names := TRACKED.get(self.algorithm.name)) is None:
+            return None
+        tracker, tracked = (state.rows()[name].double() for name in names)
+        return float(torch.linalg.vector_norm(self.everyone.mean(tracker - tracked, self.links.network.n)))
+
+    def _drift(self, channel: CompressedChannel) -> Tensor:
+        """The squared distance of each local agent's running sum from the sum that it stands for."""
+        W, mine = self.links.network.matrix, self.oracle.agents.tolist()
+        expected = torch.zeros_like(channel.mixed, dtype=torch.float64)
+        for agents, rows in self.everyone.rows_of_all(channel.hat, len(W)):
+            weights = W[mine][:, list(agents)]
+            if weights.any():
+                mix(expected, rows.double(), RowMix.from_dense(weights), accumulate=True)
+        return sum_squares(channel.mixed.double() - expected)
 
     def _steps(self, step: int) -> tuple[float, float, float]:
         """eta, gamma and beta of the step that led here."""

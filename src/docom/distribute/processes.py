@@ -17,7 +17,7 @@ from torch import Tensor
 from docom.distribute.board import Board
 from docom.distribute.talk import Talk
 from docom.distribute.team import Team
-from docom.distribute.visits import mean_row, measure_visiting
+from docom.distribute.visits import mean_row, measure_visiting, rows_in_turn
 from docom.problems import Problem
 from docom.transports import ExchangeError, Framed, PeerLost, Post, Transport, blocks
 from docom.weights import Network
@@ -76,7 +76,7 @@ class Processes(Team):
             raise ValueError(f"the processes do not agree: {'; '.join(different)}; start all of them alike")
 
     def words(self, text: str) -> list[str]:
-        """See `Team.words`."""
+        """See `Everyone.words`."""
         return self.talk.words(text)
 
     def meets(self, wanted: bool, always: bool) -> bool:
@@ -98,8 +98,12 @@ class Processes(Team):
         return found | {"sent_bytes": sum(mine for mine, _ in counts), "eval_bytes": sum(said for _, said in counts)}
 
     def mean(self, x: Tensor, n: int) -> Tensor:
-        """See `Team.mean`."""
+        """See `Everyone.mean`."""
         return mean_row(self.talk, x, n)
+
+    def rows_of_all(self, x: Tensor, n: int) -> Iterator[tuple[Sequence[int], Tensor]]:
+        """See `Everyone.rows_of_all`: each process in turn gives its rows to all others."""
+        return rows_in_turn(self.talk, x, n)
 
     def account(self) -> dict[str, int | str]:
         """See `Team.account`."""

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from docom.diagnostics import Alone
 from docom.metrics import measure
 from docom.problems import Problem
 from docom.transports import InProcess, Transport
 from docom.weights import Network
 
 
-class Team:
+class Team(Alone):
     """All agents in one process. `docom.distribute.processes.Processes` answers the same questions for several."""
 
     rank = 0
@@ -42,10 +43,6 @@ class Team:
     def agree(self, facts: dict[str, str]) -> None:
         """Refuse to start where processes differ in these facts."""
 
-    def words(self, text: str) -> list[str]:
-        """What every process says, by rank."""
-        return [text]
-
     def meets(self, wanted: bool, always: bool) -> bool:
         """Told once a step whether this process wants to meet; True where all processes do meet after this step."""
         return wanted
@@ -56,10 +53,6 @@ class Team:
     def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
         """See `docom.metrics.measure`; ``x`` are the local models."""
         return measure(problem, x, gradient)
-
-    def mean(self, x: Tensor, n: int) -> Tensor:
-        """The average ``[d]`` over all agents of rows of which ``x`` are the local ones."""
-        return x.mean(dim=0)
 
     def account(self) -> dict[str, int | str]:
         """What a summary says of the processes."""

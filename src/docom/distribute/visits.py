@@ -7,7 +7,7 @@ worth on its own data (losses, gradients and hits add up over agents), and they 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -123,6 +123,19 @@ def _completed(visitor: Visitor, home: Evaluation) -> Evaluation:
 def mean_row(talk: Talk, x: Tensor, n: int) -> Tensor:
     """The average ``[d]`` of all n agents' rows, summed in agent order whoever holds them."""
     return (running_sum(talk, *x.double().cpu()) / n).to(x)
+
+
+def rows_in_turn(talk: Talk, x: Tensor, n: int) -> Iterator[tuple[Sequence[int], Tensor]]:
+    """Everybody's rows in agent order: each process in turn gives its own to all others."""
+    mine, d = talk.post.rank, x.shape[1]
+    for giver, agents in enumerate(blocks(n, talk.post.world)):
+        if giver == mine:
+            others = [rank for rank in range(talk.post.world) if rank != mine]
+            talk.give(dict.fromkeys(others, x.contiguous().cpu().numpy().tobytes()), {})
+            yield agents, x
+        else:
+            data = talk.give({}, {giver: len(agents) * d * x.element_size()})[giver]
+            yield agents, torch.frombuffer(bytearray(data), dtype=x.dtype).reshape(len(agents), d).to(x.device)
 
 
 def running_sum(talk: Talk, *vectors: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ def _execute(
             training.records = _earlier(files, step, config.eval_every)
 
     saver = Saver(files, identity, checkpoint_seconds, team)
-    inspector = Inspector(config, simulation, training, team, progress)
+    inspector = Inspector(config, simulation, training, team, progress if team.leads else None)
     with saver.watching():
         train(
             training,

@@ -19,23 +19,20 @@ from docom.simulator import Simulation
 class Inspector:
     """Looks into a run where its configuration asks for it, and is not there otherwise.
 
+    All processes look. The first one, which has all records, decides whether the run diverges, and tells the others.
+
     advice: which step size to lower, once the run has been seen to diverge.
     """
 
     def __init__(
         self, config: RunConfig, simulation: Simulation, training: Training, team: Team, progress: Progress | None
     ) -> None:
-        self.config, self.simulation, self.training, self.progress = config, simulation, training, progress
+        self.config, self.simulation, self.training, self.team = config, simulation, training, team
+        self.progress = progress
         self.advice: str | None = None
         self.look: Diagnostics | None = None
-        if not (config.diagnose or config.stop_on_divergence):
-            return
-        if team.world > 1:
-            raise ValueError(
-                f"--diagnose compares all agents' rows, which {team.world} processes do not have in one place; "
-                "leave it out, or run the same settings in one process"
-            )
-        self.look = Diagnostics(training.algorithm, training.links, simulation.problem, simulation.start)
+        if config.diagnose or config.stop_on_divergence:
+            self.look = Diagnostics(training.algorithm, training.links, training.oracle, simulation.start, team)
 
     def added_to(self, measure: Measure) -> Measure:
         """A measurement with what is seen of the state."""
@@ -44,7 +41,8 @@ class Inspector:
             return measure
 
         def both(x: Tensor) -> dict[str, float]:
-            return measure(x) | look(training.state, training.step)
+            seen = look(training.state, training.step)
+            return measure(x) | seen  # measured last: it counts the bytes sent for both
 
         return both
 
@@ -52,31 +50,35 @@ class Inspector:
         """A callback that keeps a record, then looks whether the run diverges; true where it is to stop for that."""
         if self.look is None:
             return keep
+        look = self.look
 
         def watched(record: Record) -> bool:
             if keep is not None:
                 keep(record)
-            if self.advice is None and (found := diverging(self.training.records)) is not None:
-                self._alarm(found)
+            if self.advice is None:
+                self.advice = self.team.words(self._alarm(look) if self.team.leads else "")[0] or None
+                if self.advice is not None and self.progress is not None:
+                    self.progress.note(self.advice)
             return self.advice is not None and self.config.stop_on_divergence
 
         return watched
 
-    def _alarm(self, found: Divergence) -> None:
-        assert self.look is not None
+    def _alarm(self, look: Diagnostics) -> str:
+        """What to do about a run that diverges; nothing where it does not."""
+        found: Divergence | None = diverging(self.training.records)
+        if found is None:
+            return ""
         hyper = self.training.algorithm.hyper(self.training.step)
         gamma = getattr(hyper, "gamma", None)
-        self.advice = advice(
+        return advice(
             found,
             self.training.records,
-            self.look.L,
+            look.L,
             self.simulation.problem.agents,
             float(hyper.lr),
             None if gamma is None else float(gamma),
             self._bearable_gamma,
         )
-        if self.progress is not None:
-            self.progress.note(self.advice)
 
     def _bearable_gamma(self) -> float | None:
         """What gamma="auto" would have taken."""

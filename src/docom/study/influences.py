@@ -130,7 +130,7 @@ def speed_up(
             algorithm = DoCoM(lr=0.05, gamma="auto", beta=0.02, b0="full")
             graph = network(topology, n)
             found.append(
-                average_over_run(problem, algorithm, graph, "quantize:4", T, runs, device, 0, _both_errors, 0.8)
+                average_over_run(problem, algorithm, graph, "quantize:4", T, runs, device, n, _both_errors, 0.8)
             )
         for number, what in enumerate(("|mean(v) - mean(grad f_i)|^2", "|grad f(mean)|^2")):
             errors = [both[number] for both in found]

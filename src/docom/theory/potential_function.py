@@ -10,7 +10,7 @@ With the weights a, b, c of lem:wholesys it obeys
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -217,20 +217,32 @@ def potential_errors(
     *, Theta: Any, Theta_hat: Any, G: Any, G_hat: Any, V: Any, grad_F: Any, eta: float
 ) -> dict[str, Any]:
     """The six squared errors of states ``[..., n, d]``, numpy arrays or torch tensors: one number a state."""
+    parts = potential_differences(
+        Theta=Theta, Theta_hat=Theta_hat, G=G, G_hat=G_hat, V=V, grad_F=grad_F, eta=eta,
+        mean=lambda x: x.mean(axis=-2, keepdims=True),
+    )  # fmt: skip
+    return {name: (x * x).sum(axis=-1).sum(axis=-1) for name, x in parts}
 
-    def squared(x: Any) -> Any:
-        return (x * x).sum(axis=-1).sum(axis=-1)
 
-    def disagreement(x: Any) -> Any:
-        return squared(x - x.mean(axis=-2, keepdims=True))
+def potential_differences(
+    *,
+    Theta: Any,
+    Theta_hat: Any,
+    G: Any,
+    G_hat: Any,
+    V: Any,
+    grad_F: Any,
+    eta: float,
+    mean: Callable[[Any], Any],
+) -> Iterator[tuple[str, Any]]:
+    """What is squared and summed in each of the six errors, by name: a row an agent, and one for the mean's error.
 
+    mean: the average over all agents, ``[..., 1, d]``, of rows that may be those of some agents only.
+    """
+    yield "model_disagreement", Theta - mean(Theta)
     error = V - grad_F
-    mean = error.mean(axis=-2)
-    return {
-        "model_disagreement": disagreement(Theta),
-        "mean_estimator": (mean * mean).sum(axis=-1),
-        "estimator": squared(error),
-        "tracker_disagreement": disagreement(G),
-        "tracker_replica": squared(G - G_hat),
-        "model_replica": squared(Theta - eta * G - Theta_hat),
-    }
+    yield "mean_estimator", mean(error)
+    yield "estimator", error
+    yield "tracker_disagreement", G - mean(G)
+    yield "tracker_replica", G - G_hat
+    yield "model_replica", Theta - eta * G - Theta_hat
