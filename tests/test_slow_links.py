@@ -158,10 +158,9 @@ def test_whole_runs_confirm_it(shards: str, results: dict[str, Any]) -> None:
 
 
 def test_all_counts_in_the_results_are_within_three_percent(results: dict[str, Any]) -> None:
-    """But for torch's PowerSGD hook, which nobody counts (gloo cuts small vectors into many messages), and for two that were
-    seen to miss it: dense vectors to many neighbours at once, 6 and 8 percent more on the interface than counted.
+    """At 1 Mbit/s queues overflow, and TCP sends segments again, some of which had left and some of which had not: there what
+    was sent once lies between the interfaces' count and that without all of them.
     """
-    missed = ("dsgd-complete", "qg-dsgdm-exponential")
     for one in results["times"]:
-        if "powersgd" not in one["setting"] and one["setting"] not in missed:
-            assert one["counted_bytes"] == pytest.approx(one["interface_payload"], rel=0.03), one["setting"]
+        seen, again = one["interface_payload"], one.get("sent_again", 0.0) if one["megabits"] <= 1 else 0.0
+        assert 0.97 * (seen - again) <= one["counted_bytes"] <= 1.03 * seen, (one["setting"], one["megabits"])

@@ -29,8 +29,6 @@ CONFIRMED = (
     "links-4-1-bf16-exponential",
     "docom-half2-exponential",
 )
-# Two passes where the machine's own load matters beside the line; the quicker one of a cell counts.
-PASSES = (*((0, rate) for rate in RATES), *((1, rate) for rate in RATES if rate > 1))
 BATCH_OF_JOBS = 18  # that share the start of eight processes, and are lost together when interrupted
 
 
@@ -97,7 +95,7 @@ def gathered(folder: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
 def _time(given: argparse.Namespace) -> None:
     """Seconds and bytes a step of every setting at every rate. They do not depend on the step sizes, nor on the shards."""
     jobs = []
-    for again, rate in ((0, 10),) if given.quick else PASSES:
+    for rate in (10,) if given.quick else RATES:
         for task in ("mnist",) if given.quick or rate != 10 else ("mnist", "transformer"):
             for setting in CATALOGUE.values():
                 if setting.name in QUICK if given.quick else task == "mnist" or setting.transformer:
@@ -106,8 +104,8 @@ def _time(given: argparse.Namespace) -> None:
                     # The PowerSGD hook begins with two dense steps.
                     warm_up = 4 if "powersgd" in setting.name else 2
                     job = _job(one, setting.name, given.data, rate) | {"warm_up": warm_up, "steps": 20, "seconds": 2.5}
-                    jobs.append(job | {"pass": again})
-                    if setting.name in IN_UNEVEN and (task, again, rate) == ("mnist", 0, 10) and not given.quick:
+                    jobs.append(job)
+                    if setting.name in IN_UNEVEN and (task, rate) == ("mnist", 10) and not given.quick:
                         # A pause makes itself felt over many steps only.
                         many = {"steps": 60, "seconds": 12}
                         jobs += [job | kind | many | {"case": case} for case, kind in UNEVEN.items()]
@@ -144,8 +142,7 @@ def _do(jobs: list[dict[str, Any]], folder: Path, what: str) -> None:
 
     def path(job: dict[str, Any]) -> Path:
         name = f"{what}-{job['task']}-{job['shards']}-{job['megabits']}-{job['setting']}"
-        more = [str(job[key]).replace(" ", "-") for key in ("pass", "case") if key in job]
-        return folder / f"{'-'.join([name, *more])}.json"
+        return folder / (f"{name}-{job['case'].replace(' ', '-')}.json" if "case" in job else f"{name}.json")
 
     waiting = [job for job in jobs if not path(job).exists()]
     for start in range(0, len(waiting), BATCH_OF_JOBS):

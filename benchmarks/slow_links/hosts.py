@@ -17,6 +17,7 @@ from dataclasses import dataclass
 DEVICE = "eth0"
 BURST, QUEUE = "16kb", "1000ms"  # what may leave at once, and how long a packet may wait before it is dropped
 SEGMENT_HEADERS = 66  # Ethernet 14, IP 20, TCP 32 with time stamps, for every packet
+SEGMENT = 1448  # bytes of a full segment, without its headers
 
 
 def why_not() -> str | None:
@@ -53,10 +54,14 @@ class Host:
         """The command, to be run in this host."""
         return ["ip", "netns", "exec", self.name, *command]
 
-    def sent(self) -> tuple[int, int]:
-        """Bytes and packets that have left this host."""
+    def sent(self) -> tuple[int, int, int]:
+        """Bytes and packets that have left this host, and how many segments it has sent again."""
         stats = json.loads(_run(*self.inside("ip", "-s", "-j", "link", "show", DEVICE)))[0]["stats64"]["tx"]
-        return int(stats["bytes"]), int(stats["packets"])
+        names, values = (
+            line.split() for line in _run(*self.inside("cat", "/proc/net/snmp")).splitlines() if line.startswith("Tcp:")
+        )
+        again = dict(zip(names, values, strict=True))["RetransSegs"]
+        return int(stats["bytes"]), int(stats["packets"]), int(again)
 
 
 @contextmanager
@@ -76,7 +81,8 @@ def hosts(count: int) -> Iterator[list[Host]]:
             _run(*host.inside("ip", "link", "set", "lo", "up"))
         yield made
     finally:
-        for host in made:
+        for host in made:  # a namespace's devices go some time after it: the next hosts could meet their names
+            subprocess.run(["ip", "link", "del", host.outer], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
 

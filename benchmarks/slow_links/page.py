@@ -28,7 +28,7 @@ def tables(results: Results) -> dict[str, str]:
         "winners": winners(results),
         "confirmed": confirmed_table(results),
         "everything": table(results, 0.92, 10),
-        "transformer": table(results, TRANSFORMER_TARGETS[-1], 10, "transformer"),
+        "transformer": table(results, TRANSFORMER_TARGETS[1], 10, "transformer"),
         "uneven": uneven_table(results),
         "latency": latency.step_table(),
         "latency to target": latency.target_table(results),
@@ -85,7 +85,7 @@ def draw(results: Results, path: Path) -> None:
         for r, m in zip(RATES, "o^s", strict=True)
     ]
     handles += [plt.Line2D([], [], color=c, marker="o", ls="", label=FAMILIES[f]) for f, c in COLOURS.items()]
-    axes[-1].legend(handles=handles, loc="lower right", fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
     figure.suptitle(
         f"Time to target: {AGENTS} hosts, 784-100-10 network on MNIST, batch 16; left is better; absent: not reached"
     )

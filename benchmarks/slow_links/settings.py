@@ -115,10 +115,10 @@ def _catalogue() -> list[Setting]:
     edges = "edge-lowrank:1,rounds=3"
     found.append(Setting("docom-edges-ring", "DoCoM, edge low rank, ring", "docom", edges, "ring", EDGE, AT_ONCE))
     for rounds, graphs in ((1, ("ring",)), (2, ("ring", "exponential", "complete"))):
-        half = f"edge-lowrank:1,rounds={rounds},sides=1,values=bf16"
+        half, words = f"edge-lowrank:1,rounds={rounds},sides=1,values=bf16", f"{rounds} half round{'s'[: rounds - 1]}"
         for graph in graphs:
             found.append(
-                Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {rounds} half round(s), bf16, {graph}", "docom",
+                Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {words}, bf16, {graph}", "docom",
                         half, graph, EDGE, AT_ONCE, transformer=graph == "ring" and rounds == 2)
             )  # fmt: skip
     found.append(
