@@ -76,7 +76,7 @@ def draw(results: Results, path: Path) -> None:
             for rate, marker in zip(RATES, "o^s", strict=True):
                 step, steps = timing(results, setting.name, rate), steps_to(results, setting.name, shards, 0.9)
                 if step is not None and steps is not None:
-                    axis.plot(steps * step["step_seconds"], place, marker, color=COLOURS[setting.family])
+                    axis.plot(steps * step["step_mean"], place, marker, color=COLOURS[setting.family])
         axis.set(title=f"{shards} shards", xscale="log", xlabel="seconds to 90% at the worst agent")
         axis.grid(axis="x", alpha=0.3, which="both")
     axes[0].set_yticks(range(len(order)), [setting.label for setting in order], fontsize=8)
