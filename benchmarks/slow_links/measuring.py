@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slow_links.hosts import DEVICE, SEGMENT, SEGMENT_HEADERS, Host, hosts, set_rate
+from benchmarks.slow_links.hosts import DEVICE, SEGMENT_HEADERS, Host, hosts, set_rate
 from benchmarks.slow_links.settings import AGENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = "29631"
 Say = Callable[[str], object]
-Reading = tuple[int, int, int]  # bytes and packets that have left a host, segments sent again
+Reading = tuple[int, int]  # bytes and packets that have left a host
 
 
 def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Say = print) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def _complaint(processes: list[Any], jobs: list[dict[str, Any]], number: int) ->
 def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[Reading]]) -> dict[str, Any]:
     """Seconds a step, the counted bytes beside the interfaces', and the load of the machine."""
     steps = found[0]["steps"]
-    raw = [[b - a for a, b in zip(before, after, strict=True)] for before, after in zip(*seen, strict=True)]
+    raw = [(after[0] - before[0], after[1] - before[1]) for before, after in zip(*seen, strict=True)]
     result = {
         **{key: job[key] for key in ("setting", "task", "shards", "megabits", "hyper")},
         "case": job.get("case", "even"),
@@ -96,10 +96,8 @@ def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[R
         "step_mean": statistics.mean(one["seconds"] for one in found) / steps,
         "cpu_seconds": sum(one["cpu"] for one in found) / steps,
         "counted_bytes": statistics.mean(one["bytes"] for one in found) / steps,
-        "interface_bytes": statistics.mean(size for size, _, _ in raw) / steps,
-        "interface_payload": statistics.mean(size - SEGMENT_HEADERS * packets for size, packets, _ in raw) / steps,
-        # What a full queue dropped, before or after it left the host, or what came so late that it was taken for lost.
-        "sent_again": statistics.mean(SEGMENT * again for _, _, again in raw) / steps,
+        "interface_bytes": statistics.mean(size for size, _ in raw) / steps,
+        "interface_payload": statistics.mean(size - SEGMENT_HEADERS * packets for size, packets in raw) / steps,
         "load": os.getloadavg()[0],
     }
     if "goal" in job:

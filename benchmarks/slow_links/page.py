@@ -28,7 +28,7 @@ def tables(results: Results) -> dict[str, str]:
         "winners": winners(results),
         "confirmed": confirmed_table(results),
         "everything": table(results, 0.92, 10),
-        "transformer": table(results, TRANSFORMER_TARGETS[1], 10, "transformer"),
+        "transformer": "\n".join(table(results, TRANSFORMER_TARGETS[1], rate, "transformer") for rate in RATES),
         "uneven": uneven_table(results),
         "latency": latency.step_table(),
         "latency to target": latency.target_table(results),
@@ -44,7 +44,7 @@ def write_tables(results: Results, out: Path) -> None:
         for rate in RATES
         if timing(results, "ddp", rate) is not None
     ]
-    parts += [table(results, target, 10, "transformer") for target in TRANSFORMER_TARGETS]
+    parts += [table(results, target, rate, "transformer") for target in TRANSFORMER_TARGETS for rate in RATES]
     rest = [text for name, text in tables(results).items() if name not in ("everything", "transformer")]
     out.write_text("\n".join(parts + rest))
 
