@@ -209,7 +209,7 @@ def test_mpirun_without_mpi(settings: Path, tmp_path: Path, simulated: Path) -> 
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["backend"] == "gloo"
 
 
-@pytest.mark.parametrize("world", [None, "3"])
+@pytest.mark.parametrize("world", [None, pytest.param("3", marks=pytest.mark.slow)])
 def test_the_example(world: str | None) -> None:
     script = str(Path(__file__).parents[1] / "examples" / "agents.py")
     done = finish([sys.executable, script] if world is None else torchrun(int(world), script))

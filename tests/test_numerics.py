@@ -290,6 +290,16 @@ def test_quantise_is_the_same_compiled_plain_and_row_by_row(case) -> None:
     assert_quantise_agrees(case)
 
 
+def test_quantise_is_the_same_with_many_levels_and_one_large_number() -> None:
+    """There the last bit of ``levels / norm`` decides now and then: it must be rounded once, everywhere."""
+    draw = torch.Generator().manual_seed(1)
+    for step in range(20):
+        x = torch.randn(200, 21, generator=draw) * torch.exp(20 * torch.randn(200, 21, generator=draw)).clamp(
+            1e-17, 1e17
+        )
+        assert_quantise_agrees((x, None, 32767, torch.arange(200), step))
+
+
 @SETTLED
 @given(quantisations(["subnormal"]))
 def test_quantise_is_the_same_compiled_plain_and_row_by_row_below_the_normal_range(case) -> None:

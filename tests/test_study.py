@@ -160,7 +160,7 @@ def test_b_full_gradients_converge_linearly_and_at_least_as_fast_as_predicted() 
             assert row["rate"] <= row["predicted"]
 
 
-@pytest.mark.parametrize("problem", ["quadratic", "sigmoid"])
+@pytest.mark.parametrize("problem", [pytest.param("quadratic", marks=pytest.mark.slow), "sigmoid"])
 def test_c_momentum_gives_a_steeper_slope(problem: str) -> None:
     study = find("slopes")
     found = {row["method"]: row for row in study.parts[problem](**study.quick[problem])}

@@ -64,7 +64,7 @@ def test_errors_say_who_and_when() -> None:
 # --- over real processes: tests/traffic.py ------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[7, 3])
+@pytest.fixture(scope="module", params=[7, pytest.param(3, marks=pytest.mark.slow)])
 def traffic(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     world = int(request.param)
     path = tmp_path_factory.mktemp("traffic") / "counts.json"

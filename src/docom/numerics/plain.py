@@ -54,7 +54,7 @@ def quantise(
     difference = x if hat is None else x - hat
     norms = _norms(difference)
     noise = rng.uniform(key, agents, step, x.shape[1], x.dtype)
-    stretch = levels / norms
+    stretch = torch.full_like(norms, levels) / norms  # a number over a tensor would be rounded twice
     usable = torch.isfinite(stretch) & (stretch > 0)  # rows too small for their own unit are flushed to zero
     stretch = torch.where(usable, stretch, torch.zeros_like(norms)).unsqueeze(1)
     magnitude = torch.floor(difference.abs() * stretch + noise)
