@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def between(text: str, name: str, content: str) -> str:
+def between(text: str, name: str, content: str, maker: str = "benchmarks/tables.py") -> str:
     """The text with what stands between the two marks of that name replaced."""
-    start, end = f"<!-- {name}: made by benchmarks/tables.py -->", f"<!-- end of {name} -->"
+    start, end = f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"the page needs the marks {start} and {end} once each")
     before, rest = text.split(start)

@@ -10,9 +10,8 @@ import torch
 import docom
 
 if not torch.cuda.is_available():
-    os.environ.setdefault(
-        "TRITON_INTERPRET", "1"
-    )  # GPU kernels run on the CPU, slowly; read when they are first imported
+    # GPU kernels run on the CPU, slowly; read when they are first imported.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 torch.set_num_threads(1)  # tests run side by side, one a core
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it: Ctrl-C is tested here
     signal.signal(signal.SIGINT, signal.default_int_handler)

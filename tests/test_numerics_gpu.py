@@ -14,7 +14,7 @@ from docom.problems import convolution
 pytest.importorskip("triton", reason="triton is not installed")
 
 from docom.numerics import gpu
-from docom.numerics.gpu import windows
+from docom.numerics.gpu import selection, windows
 from docom.rng import gpu as drawing
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,6 +62,34 @@ def test_top_k_keeps_exactly_what_the_definition_keeps(d: int, k: int, kind: str
         assert torch.equal(gpu.absorb_top(x, copy, k, 0.5, flags, moment(4), scratch), expected)
     torch.testing.assert_close(copy, hat + 0.5 * expected)
     assert (flags == NEVER).all()
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.01, 1.02, 1.0), (1.0, 1.3, 0.5, 0.0), (1.0, 1e-6, 1e6, 1e6)])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "crowd"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_guess_of_the_threshold_changes_nothing(
+    scales: tuple[float, ...], kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right or wrong: thresholds that hardly move, that leave the window, zeros, jumps, and too many near it."""
+    monkeypatch.setattr(selection, "LONG", 1)
+    scratch: list[Tensor] = []
+    guessed = []
+    for scale in scales:
+        x, hat = scale * draw(3, 2500, dtype=dtype), torch.zeros(3, 2500, dtype=dtype, device=DEVICE)
+        if kind == "ties":
+            x = (2 * x).round() / 2
+        if kind == "crowd":
+            x[1] = scale + 0.001 * x[1]
+        indices, values, _ = plain.select_top(x, hat, 125)
+        expected = torch.zeros_like(x).scatter_(1, indices.long(), values)
+        assert torch.equal(gpu.absorb_top(x, hat, 125, 1.0, no_flags(3), moment(4), scratch), expected)
+        assert torch.equal(hat, expected)
+        guessed.append(scratch[3][:, -1, 0].tolist())
+    assert guessed[0] == [0, 0, 0]
+    if kind == "distinct" and scales[1] == 1.01:
+        assert guessed[1] == [1, 1, 1]
+    if kind == "crowd":
+        assert not any(row[1] for row in guessed)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -84,13 +84,11 @@ def crossing(name: str, other: str, latency: float, among: Iterable[int] = range
 
 def draw(path: Path) -> None:
     """Communication of a step against the number of agents, a panel a latency."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     latencies = (0.1, 1, 10, 50)
-    figure, axes = plt.subplots(1, len(latencies), figsize=(15, 4.2), sharey=True, constrained_layout=True)
+    figure = Figure(figsize=(15, 4.2), layout="constrained")
+    axes = figure.subplots(1, len(latencies), sharey=True)
     counts = [2**power for power in range(1, 11)]
     for axis, latency in zip(axes, latencies, strict=True):
         for name in PRICED:
@@ -105,7 +103,11 @@ def draw(path: Path) -> None:
     axes[0].set_ylabel("milliseconds of communication a step")
     axes[0].legend(fontsize=8)
     figure.suptitle(f"{MEGABITS} Mbit/s lines, 784-100-10 network: what latency does (computed)")
+    keep(figure, path)
+
+
+def keep(figure: Any, path: Path) -> None:
+    """The figure as a file, whole or not at all."""
     waiting = path.with_name(f".{path.name}")
     figure.savefig(waiting, dpi=110, format="png")
-    plt.close(figure)
     waiting.rename(path)

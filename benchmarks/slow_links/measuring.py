@@ -90,9 +90,7 @@ def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[R
         **{key: job[key] for key in ("setting", "task", "shards", "megabits", "hyper")},
         "case": job.get("case", "even"),
         "steps": steps,
-        # Everybody waits for everybody within a few steps: the median agent's median step is the team's pace.
-        "step_seconds": statistics.median(one["median"] for one in found),
-        "step_fastest": max(one["fastest"] for one in found),
+        # The mean, since messages of one factor differ from step to step.
         "step_mean": statistics.mean(one["seconds"] for one in found) / steps,
         "cpu_seconds": sum(one["cpu"] for one in found) / steps,
         "counted_bytes": statistics.mean(one["bytes"] for one in found) / steps,

@@ -18,6 +18,7 @@ from benchmarks.slow_links.report import (
     winners,
 )
 from benchmarks.slow_links.settings import AGENTS, CATALOGUE, RATES, SHARDS, TRANSFORMER_TARGETS
+from benchmarks.tables import between
 
 COLOURS = {"DDP": "tab:red", "gossip": "tab:blue", "links": "tab:green"}
 
@@ -53,23 +54,17 @@ def fill(page: Path, results: Results) -> None:
     """Replace what stands between the page's marks."""
     text = page.read_text()
     for name, content in tables(results).items():
-        start, end = f"<!-- {name}: made by benchmarks/slow_links -->", f"<!-- end of {name} -->"
-        if text.count(start) != 1 or text.count(end) != 1:
-            raise ValueError(f"{page} needs the marks {start} and {end} once each")
-        before, rest = text.split(start)
-        _, after = rest.split(end)
-        text = f"{before}{start}\n{content}{end}{after}"
+        text = between(text, name, content.rstrip("\n"), "benchmarks/slow_links")
     page.write_text(text)
 
 
 def draw(results: Results, path: Path) -> None:
     """Seconds to 90% of every setting at every rate, a panel for each kind of shards."""
-    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(SHARDS), figsize=(15, 7.5), sharex=True, sharey=True, constrained_layout=True)
+    figure = Figure(figsize=(15, 7.5), layout="constrained")
+    axes = figure.subplots(1, len(SHARDS), sharex=True, sharey=True)
     order = [CATALOGUE[name] for name in by_time(results, 0.9, 10)][::-1]
     for axis, shards in zip(axes, SHARDS, strict=True):
         for place, setting in enumerate(order):
@@ -81,16 +76,11 @@ def draw(results: Results, path: Path) -> None:
         axis.grid(axis="x", alpha=0.3, which="both")
     axes[0].set_yticks(range(len(order)), [setting.label for setting in order], fontsize=8)
     handles = [
-        plt.Line2D([], [], color="grey", marker=m, ls="", label=f"{r} Mbit/s")
-        for r, m in zip(RATES, "o^s", strict=True)
+        Line2D([], [], color="grey", marker=m, ls="", label=f"{r} Mbit/s") for r, m in zip(RATES, "o^s", strict=True)
     ]
-    handles += [plt.Line2D([], [], color=c, marker="o", ls="", label=FAMILIES[f]) for f, c in COLOURS.items()]
+    handles += [Line2D([], [], color=c, marker="o", ls="", label=FAMILIES[f]) for f, c in COLOURS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
     figure.suptitle(
         f"Time to target: {AGENTS} hosts, 784-100-10 network on MNIST, batch 16; left is better; absent: not reached"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    waiting = path.with_name(f".{path.name}")
-    figure.savefig(waiting, dpi=110, format="png")
-    plt.close(figure)
-    waiting.rename(path)
+    latency.keep(figure, path)

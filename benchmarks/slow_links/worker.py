@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -91,8 +90,7 @@ def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], in
     cpu, sent = time.process_time() - cpu, counted() - before
     _ask("counters")
     return {
-        "steps": len(times), "seconds": spent, "median": statistics.median(times), "fastest": min(times), "cpu": cpu,
-        "bytes": sent, "reached": reached, "curve": curve,
+        "steps": len(times), "seconds": spent, "cpu": cpu, "bytes": sent, "reached": reached, "curve": curve,
     }  # fmt: skip
 
 

@@ -34,12 +34,14 @@ def study(name: str, device: str, quick: bool, threads: int | None, out: Path) -
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title.replace("_", " "), title_justify="left")
+    table = Table(title=title.replace("_", " "), title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     keys = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in NOT_SHOWN]
-    for key in keys:
-        table.add_column(key.replace("_", " "))
-    for row in rows[:SHOWN_ROWS]:
-        table.add_row(*(_text(row.get(key, "")) for key in keys))
+    shown = [[_text(row.get(key, "")) for key in keys] for row in rows[:SHOWN_ROWS]]
+    for key, column in zip(keys, zip(*shown, strict=True), strict=True):
+        longest = max(len(word) for text in column for word in text.split(" "))
+        table.add_column(key.replace("_", " "), overflow="fold", min_width=longest)  # headings are cut, numbers are not
+    for texts in shown:
+        table.add_row(*texts)
     if len(rows) > SHOWN_ROWS:
         table.caption = f"{len(rows) - SHOWN_ROWS} more rows in the file"
     return table
@@ -50,4 +52,4 @@ def _text(value: Any) -> str:
         return f"{value['value']:.3g} ({value['low']:.3g} to {value['high']:.3g})"
     if isinstance(value, list):
         return ", ".join(_text(item["value"] if isinstance(item, dict) else item) for item in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

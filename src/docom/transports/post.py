@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from docom.transports.base import Meanwhile
@@ -15,7 +16,7 @@ class RanksLost(ConnectionError):
         super().__init__(f"rank {', '.join(map(str, self.ranks))}: {reason}")
 
 
-class Post:
+class Post(ABC):
     """The post office of one process.
 
     rank, world: this process and how many there are.
@@ -26,12 +27,13 @@ class Post:
     world: int
     leave_by: float = float("inf")
 
-    def connect(self, ranks: Sequence[int]) -> None:
+    def connect(self, ranks: Sequence[int]) -> None:  # noqa: B027 - not all have something to do
         """The processes with which this one will trade along the edges of the network; all processes call this."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """All processes have said all they had to say."""
 
+    @abstractmethod
     def trade(
         self,
         outgoing: Mapping[int, bytes],
@@ -49,4 +51,3 @@ class Post:
         Raises:
             RanksLost: a buffer did not come.
         """
-        raise NotImplementedError

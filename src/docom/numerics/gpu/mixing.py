@@ -13,9 +13,12 @@ BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["scale"])
-def _mix(out, rows, sources, weights, scale, d, SLOTS: tl.constexpr, ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(1).to(tl.int64)
-    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def _mix(
+    out, rows, sources, weights, scale, agents, d, SLOTS: tl.constexpr, ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    # Programs of the same columns run side by side, so that a neighbour's numbers are read from memory once.
+    row = (tl.program_id(0) % agents).to(tl.int64)
+    index = (tl.program_id(0) // agents) * BLOCK + tl.arange(0, BLOCK)
     inside = index < d
     if ACCUMULATE:
         total = tl.load(out + row * d + index, mask=inside, other=0.0)
@@ -42,14 +45,14 @@ def _note(x, flags, counter, offset, d, BLOCK: tl.constexpr):
 def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:
     """See `docom.numerics.mix`."""
     sources, weights = by.slots_on(out.device)
-    d = out.shape[1]
-    grid = (triton.cdiv(d, BLOCK), len(out))
-    _mix[grid](
+    agents, d = out.shape
+    _mix[(triton.cdiv(d, BLOCK) * agents,)](
         out,
         rows.contiguous(),
         sources,
         weights,
         bits_of(scale),
+        agents,
         d,
         SLOTS=sources.shape[1],
         ACCUMULATE=accumulate,
