@@ -15,35 +15,30 @@ from torch import nn
 import docom
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-agent, agents = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+agent = int(os.environ.get("RANK", 0))
 device = torch.device("cuda", agent % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
 sources = [Path(os.__file__).with_name(f"{name}.py").read_bytes() for name in ("argparse", "inspect", "random", "ast")]
 texts = [torch.tensor(list(source), device=device) % 128 for source in sources]
 WIDTH, LENGTH = 64, 64
 
-
-class Transformer(nn.Module):  # noqa: D101
-    def __init__(self):
-        super().__init__()
-        self.characters, self.places = nn.Embedding(128, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, dropout=0.1, batch_first=True, norm_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
-
-    def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=device)
-        hidden = self.layers(self.characters(x) + self.places.weight, mask=mask, is_causal=True)
-        return hidden @ self.characters.weight.T / WIDTH**0.5  # shared weights
+torch.manual_seed(agent)
+layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, dropout=0.1, batch_first=True, norm_first=True)
+layers = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+model = nn.ModuleList([nn.Embedding(128, WIDTH), nn.Embedding(LENGTH, WIDTH), layers]).to(device)
+mask = nn.Transformer.generate_square_subsequent_mask(LENGTH, device=device)
 
 
 def bits_a_character(text, size):  # noqa: D103
     batch = torch.stack([text[i : i + LENGTH + 1] for i in torch.randint(len(text) - LENGTH, (size,))])
+    characters, places, layers = model
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-        return F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()) / 0.6931
+        hidden = layers(characters(batch[:, :-1]) + places.weight, mask=mask, is_causal=True)
+        scores = hidden @ characters.weight.T / WIDTH**0.5  # shared weights
+        return F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()) / 0.6931
 
 
-torch.manual_seed(agent)
-model = Transformer().to(device)  # the optimizer gives all agents agent 0's
-method = docom.MoTEF(lr=2.0, gamma="auto", beta=0.1)  # one gradient a step, so no closure
+# Agents start from agent 0's model, whatever their own. One gradient a step, so no closure.
+method = docom.MoTEF(lr=2.0, gamma="auto", beta=0.1)
 opt = docom.optim.Decentralized(model.parameters(), method, compressor="topk:0.05,scope=tensor,whole=256")
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
 for step in range(steps):
@@ -57,6 +52,5 @@ for step in range(steps):
 
 opt.consensus_()  # every agent must call it
 model.eval()
-found = ", ".join(f"{bits_a_character(text, 64).item():.3f}" for text in texts)
-if agent == 0:
-    print(f"{agents} agent(s): the average model needs {found} bits a character of each text\n{opt.stats}")
+found = [round(bits_a_character(text, 64).item(), 3) for text in texts]
+print(f"agent {agent}: the average model needs {found} bits a character of each text\n{opt.stats}")

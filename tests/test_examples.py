@@ -63,9 +63,13 @@ def test_quickstart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "said"), [("convnet", "all classes"), ("transformer", "bits a character of each text")]
+    ("name", "who", "said"),
+    [
+        ("convnet", "{count} agent(s): the average model", "all classes"),
+        ("transformer", "agent {last}: the average model", "bits a character of each text"),
+    ],
 )
-def test_own_models(name: str, said: str, processes: int) -> None:
+def test_own_models(name: str, who: str, said: str, processes: int) -> None:
     gang = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
     done = subprocess.run(
         [sys.executable, *gang, str(ROOT / "examples" / f"{name}.py"), "3"],
@@ -75,7 +79,7 @@ def test_own_models(name: str, said: str, processes: int) -> None:
         timeout=250,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert f"{processes} agent(s): the average model" in done.stdout
+    assert who.format(count=processes, last=processes - 1) in done.stdout
     assert said in done.stdout
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import docom
+from docom import oracles
 from docom.simulator import Simulation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -76,3 +77,21 @@ def test_a_run_that_overflows_names_agent_variable_and_step() -> None:
         docom.simulate(
             problem, docom.DoCoM(lr=50.0, gamma=0.5), compressor="topk:0.5", steps=2000, batch_size=1, device="cuda"
         )
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_large_models_take_their_two_gradients_one_after_the_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for large in (1, 1 << 60):
+        monkeypatch.setattr(oracles, "LARGE", large)
+        simulation = Simulation(
+            PROBLEMS[name](), docom.DoCoM(lr=0.01, gamma=0.2, beta=0.1), compressor="topk:0.05", batch_size=2,
+            dtype=torch.float64, device="cuda",
+        )  # fmt: skip
+        training = simulation.begin()
+        for _ in range(20):
+            training.advance()
+        training.settle()
+        assert training.recorded is not None
+        found.append(training.state.x)
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)

@@ -105,7 +105,7 @@ def test_channels_do_not_grow_with_the_degree(topology: str) -> None:
     """Two rows a compressed variable, however many neighbours."""
     training = begin(Springs(), docom.DoCoM(lr=0.1, gamma=0.3), compressor="topk:0.1", topology=topology, batch=1)
     assert {name: rows.shape for name, rows in training.links.rows().items()} == dict.fromkeys(
-        ["model.hat", "model.mixed", "tracker.hat", "tracker.mixed"], (AGENTS, DIMENSION)
+        ["model.hat", "model.gap", "tracker.hat", "tracker.gap"], (AGENTS, DIMENSION)
     )
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from docom import numerics, rng
-from docom.numerics import Difference, RowMix, compiled, plain
+from docom.numerics import RowMix, compiled, plain
 from docom.numerics.compiled import combination, sums
 from docom.numerics.compiled.threads import SHARED_FROM
 
@@ -109,7 +109,7 @@ def one_thread() -> Iterator[None]:
 
 @st.composite
 def combinations(draw: st.DrawFn) -> tuple[Tensor, list[tuple[Any, Any]]]:
-    """A target and terms: rows, differences, the target itself; gaps in memory; numbers and 0-d tensors."""
+    """A target and terms: rows, the target itself; gaps in memory; numbers and 0-d tensors."""
     pool = [draw(rows(widest=2600))]
     m, d = pool[0].shape
     for seed in range(3):
@@ -119,8 +119,7 @@ def combinations(draw: st.DrawFn) -> tuple[Tensor, list[tuple[Any, Any]]]:
     operand = st.sampled_from(pool)
     numbers = st.sampled_from([1, 1.0, -1, 0.1, -0.3, 0.0, 1e-3, 7]) | st.floats(-2, 2, width=32)
     coefficient = numbers | numbers.map(lambda a: torch.tensor(a, dtype=torch.float64))
-    term = st.tuples(coefficient, operand | st.builds(Difference, operand, operand))
-    terms = draw(st.lists(term, min_size=1, max_size=7))
+    terms = draw(st.lists(st.tuples(coefficient, operand), min_size=1, max_size=7))
     return draw(st.sampled_from(pool)), terms
 
 
@@ -131,13 +130,12 @@ def test_combine_adds_terms_from_left_to_right(case: tuple[Tensor, list[tuple[An
     real = NUMPY[out.dtype]
     total = None
     for a, x in terms:
-        operand = x.numpy() if isinstance(x, Tensor) else x.plus.numpy() - x.minus.numpy()
-        term = real(float(a)) * operand
+        term = real(float(a)) * x.numpy()
         total = term if total is None else total + term
     expected = torch.from_numpy(np.array(total))
     in_plain_torch = plain.combine(torch.empty_like(out), terms)
     assert_same_bits(in_plain_torch, expected)
-    others = {id(x): x.clone() for _, x in terms if isinstance(x, Tensor) and x is not out}
+    others = {id(x): x.clone() for _, x in terms if x is not out}
     written = numerics.combine(out, *terms)  # out may be an operand of any of the terms
     assert written is out
     assert_same_bits(out, expected)
@@ -160,11 +158,6 @@ def test_combine_without_terms_is_refused() -> None:
     for version in (plain.combine, compiled.combine):
         with pytest.raises((AssertionError, ValueError), match="at least one term"):
             version(torch.ones(2, 3), [])
-
-
-def test_difference_forms_itself() -> None:
-    plus, minus = make_rows(2, 5, torch.float32, "normal", 1), make_rows(2, 5, torch.float32, "normal", 2)
-    assert_same_bits(Difference(plus, minus).form(), plus - minus)
 
 
 # --- selection ----------------------------------------------------------------------------------------------
@@ -648,7 +641,7 @@ def test_combinations_in_turn_are_combinations_one_after_the_other(
         chain = []
         for _ in range(count):
             a, b, c, target = again.integers(0, 3, 4)
-            terms = [(float(again.normal()), rows[a]), (float(again.normal()), Difference(rows[b], rows[c]))]
+            terms = [(float(again.normal()), rows[which]) for which in (a, b, c)]
             chain.append((rows[target], terms))
         return chain
 
@@ -721,7 +714,7 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
         indices, values, _ = numerics.select_top(x, y, 500)
         numerics.mix_sparse(sparse, indices, values, by, 0.7)
         return (
-            numerics.combine(torch.empty_like(x), (0.3, x), (-0.7, Difference(x, y)), (0.1, y)),
+            numerics.combine(torch.empty_like(x), (0.3, x), (-0.7, y), (0.1, x)),
             indices,
             values,
             *numerics.quantise(x, y, 15, KEY, torch.arange(m), 4),

@@ -25,7 +25,7 @@ from docom.algorithms import Hyper, Links, State
 from docom.channels import open_links
 from docom.compressors import parse
 from docom.loop import Training
-from docom.numerics import Difference, combine
+from docom.numerics import combine
 from docom.oracles import ProblemOracle
 from docom.problems import LeastSquares, Problem
 from docom.transports import InProcess
@@ -83,10 +83,6 @@ def assert_same(left: list[np.ndarray], right: list[np.ndarray], tolerance: floa
     assert np.abs(left[-1] - left[0]).max() > 1e-3 * scale > 0, (
         "the run must have moved, or the comparison says nothing"
     )
-
-
-def formed(gap: Difference | Tensor) -> Tensor:
-    return gap.form() if isinstance(gap, Difference) else gap
 
 
 def mixed(training: Training, rows: Tensor) -> Tensor:
@@ -331,13 +327,13 @@ class MoTEFVR(docom.Algorithm):
 
     def advance(self, state: State, links: Links, hyper: Hyper) -> None:
         state.x_old.copy_(state.x)
-        state.x.copy_(state.x + hyper.gamma * formed(links["model"].gap) - hyper.lr * state.v)
+        state.x.copy_(state.x + hyper.gamma * links["model"].gap - hyper.lr * state.v)
         links["model"].push(state.x)
         state.points = (state.x, state.x_old)
 
     def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
         m_new = grads[0] + (1 - hyper.beta) * (state.m - grads[1])
-        state.v.copy_(state.v + hyper.gamma * formed(links["tracker"].gap) + m_new - state.m)
+        state.v.copy_(state.v + hyper.gamma * links["tracker"].gap + m_new - state.m)
         links["tracker"].push(state.v)
         state.m.copy_(m_new)
 
@@ -378,11 +374,11 @@ class CGT(docom.Algorithm):
         return State(x=x0.clone(), y=grad0.clone(), g=grad0.clone())
 
     def advance(self, state: State, links: Links, hyper: Hyper) -> None:
-        state.x.copy_(state.x + hyper.gamma * formed(links["model"].push(state.x)) - hyper.lr * state.y)
+        state.x.copy_(state.x + hyper.gamma * links["model"].push(state.x) - hyper.lr * state.y)
         state.points = (state.x,)
 
     def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
-        state.y.copy_(state.y + hyper.gamma * formed(links["tracker"].push(state.y)) + grads[0] - state.g)
+        state.y.copy_(state.y + hyper.gamma * links["tracker"].push(state.y) + grads[0] - state.g)
         state.g.copy_(grads[0])
 
 

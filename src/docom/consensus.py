@@ -202,5 +202,5 @@ class _Gossip:
         if length > 0:
             rows.div_(length)
             channel.hat.div_(length)
-        mix(channel.mixed, channel.hat, channel.by)  # anew: rounding of the running sum must not be scaled up
+        mix(channel.gap, channel.hat, channel.by)  # anew: rounding of the running sum must not be scaled up
         return length

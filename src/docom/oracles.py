@@ -10,6 +10,8 @@ from torch import Tensor
 from docom import rng
 from docom.problems import Problem
 
+LARGE = 1 << 24  # numbers of all agents' models
+
 
 class ProblemOracle:
     """Gradients of the local agents' objectives, every point of a step on the same batch.
@@ -59,12 +61,15 @@ class ProblemOracle:
         self._known = point, self([point], step)[0]
 
     def _together(self, points: Sequence[Tensor], draw: rng.Tick) -> list[Tensor]:
-        """Gradients while a step is being recorded: all points as rows of one call, for half as many kernels."""
+        """Gradients while a step is being recorded: all points as rows of one call, for half as many kernels.
+
+        Large rows keep a GPU busy by themselves, and the copies would only cost memory.
+        """
         problem, agents, size = self.problem, self.agents, self.batch_size
         assert size is not None
         self.samples += len(points) * problem.agents * size
         batch = rng.batch_indices(self.key, agents, draw, problem.counts[agents], size)
-        if len(points) == 1:
+        if len(points) == 1 or points[0].numel() >= LARGE:
             return problem.gradients(points, batch, agents)
         copies = len(points)
         if len(self._repeated) != copies * len(agents):

@@ -26,6 +26,7 @@ from docom.weights import network
 
 ROWS, WIDTH = 36, 66_126  # the rows of the LeNet-5 experiment
 LARGE_AGENTS = 8
+LARGE_COMPRESSORS = ("topk:0.05", "quantize:4")
 VECTORS = 9  # of DoCoM with its gradients: what a step must at least read and write once
 
 
@@ -106,6 +107,21 @@ class Still(Problem):
         return Evaluation(torch.zeros(len(rows)), None)
 
 
+class Springs(Still):
+    """Gradients that are made anew every step and let go, as those of a model are."""
+
+    def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
+        """See `Problem.to`; there is no data."""
+        self.counts = self.counts.to(device)
+        return self
+
+    def gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients`: every spring pulls towards its own coordinate's number."""
+        return [point - 1 for point in points]
+
+
 class Ready(ProblemOracle):
     """An oracle that hands out the gradients of `Still` without looking at the points."""
 
@@ -118,28 +134,38 @@ def large_case(device: str, pace: Pace, dimension: int) -> Case:
     """DoCoM's update with both compressed gossips, beside reading and writing its vectors once."""
     case = Case("large", f"DoCoM's update without gradients, n = {LARGE_AGENTS}, d = {dimension:,}")
     item = LARGE_AGENTS * dimension * 4
-    on_gpu = torch.device(device).type == "cuda"
+    if torch.device(device).type == "cuda":
+        for compressor in LARGE_COMPRESSORS:
+            case.facts[f"{compressor} vectors an agent"] = _most_memory(compressor, dimension, device) / item
     vectors = [torch.zeros(LARGE_AGENTS, dimension, device=device) for _ in range(VECTORS)]
 
     def touch() -> None:
         for vector in vectors:
             vector.add_(1.0)
 
-    for compressor in ("topk:0.05", "quantize:4"):
-        if on_gpu:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            held = torch.cuda.memory_allocated()
-        simulation = Simulation(
-            Still(LARGE_AGENTS, dimension), algorithm("docom"), compressor=compressor, batch_size=1, device=device
-        )
+    for compressor in LARGE_COMPRESSORS:
+        simulation = _large(Still(LARGE_AGENTS, dimension), compressor, device)
         training = simulation.begin()
         training.oracle = Ready(simulation.problem, training.oracle.agents, 1, 0)
         found = interleave({compressor: training.advance, f"vectors once ({compressor})": touch}, pace, device)
         case.times |= found
-        if on_gpu:
-            case.facts[f"{compressor} vectors an agent"] = (torch.cuda.max_memory_allocated() - held) / item
         del training, simulation
     bandwidth = 2 * VECTORS * item / case.seconds("vectors once (topk:0.05)").middle / 1e9
     case.facts["bandwidth GB/s"] = bandwidth
     return case
+
+
+def _large(problem: Problem, compressor: str, device: str) -> Simulation:
+    return Simulation(problem, algorithm("docom"), compressor=compressor, batch_size=1, device=device)
+
+
+def _most_memory(compressor: str, dimension: int, device: str) -> int:
+    """Bytes on the GPU at the worst moment of a run, its beginning included."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    training = _large(Springs(LARGE_AGENTS, dimension), compressor, device).begin()
+    for _ in range(5):
+        training.advance()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - held

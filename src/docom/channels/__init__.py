@@ -14,7 +14,7 @@ rows out; what travels between is the channel's business.
 from __future__ import annotations
 
 from docom.channels.averaging import LowRankMeanChannel
-from docom.channels.base import Channel, Gap, NonFiniteVariable
+from docom.channels.base import Channel, NonFiniteVariable
 from docom.channels.edges import EdgeChannel
 from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
 from docom.channels.links import Links, open_links
@@ -25,7 +25,6 @@ __all__ = [
     "CompressedChannel",
     "EdgeChannel",
     "ExactChannel",
-    "Gap",
     "Links",
     "LowRankMeanChannel",
     "MeanChannel",

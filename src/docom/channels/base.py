@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from docom.channels.meter import Meter
-from docom.numerics import NEVER, Difference, nonfinite_rows, note_nonfinite
+from docom.numerics import NEVER, nonfinite_rows, note_nonfinite
 from docom.rng import Tick
 from docom.transports import Place, Transport
-
-Gap = Difference | Tensor
 
 
 class NonFiniteVariable(FloatingPointError):
@@ -72,7 +70,7 @@ class Channel:
     def start(self, hat: Tensor) -> None:
         """Begin with public copies ``hat``, the same row for all agents and known to all, so that none is sent."""
 
-    def push(self, x: Tensor, damping: float = 1.0) -> Gap:
+    def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """Make ``x`` public as far as one message allows; return ``sum_j W_ij (hat_j - hat_i)`` thereafter.
 
         damping: the copies move by this share of the message only; the gap returned is that of the full one.
@@ -80,7 +78,7 @@ class Channel:
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which does not push")
 
     @property
-    def gap(self) -> Gap:
+    def gap(self) -> Tensor:
         """``sum_j W_ij (hat_j - hat_i)`` as of the last push."""
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which has no gap")
 

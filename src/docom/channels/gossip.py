@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from docom.channels.base import Channel, Gap
+from docom.channels.base import Channel
 from docom.compressors import Bound, NonFinite, Stamp
-from docom.numerics import Difference, RowMix, add_sparse, combine, mix, mix_sparse
+from docom.numerics import RowMix, add_sparse, combine, mix, mix_sparse
 from docom.rng import Key
 from docom.transports import InProcess, Transport
 from docom.weights import Network
@@ -16,15 +17,16 @@ from docom.weights import Network
 class CompressedChannel(Channel):
     """Gossip of compressed differences: ``hat += Q(x - hat)`` at home and at every neighbour.
 
-    With ``mixed = W hat`` kept as a running sum, only the message crosses the network. Where Q is the identity the
-    running sum is not needed, and ``mixed`` is formed anew each round.
+    With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Agents that agree have a small
+    gap, to which little is lost by rounding: a sum ``W hat``, from which hat is taken later, would lose as much every
+    round as the copies' own size makes it. Where Q is the identity the gap is formed anew each round.
     """
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, key: Key) -> None:
         super().__init__(variable, transport)
         self.bound, self.key = bound, key
         agents, senders = transport.agents.tolist(), transport.senders.tolist()
-        self.by = RowMix.from_dense(network.matrix[agents][:, senders])
+        self.by = RowMix.from_dense((network.matrix - np.eye(network.n))[agents][:, senders])
         self.own = None if agents == senders else torch.tensor([senders.index(agent) for agent in agents])
         self.memory = bound.memory(transport.agents)
         self.bits_per_round = bound.bits if network.n > 1 else 0
@@ -32,14 +34,14 @@ class CompressedChannel(Channel):
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
-        self.hat, self.mixed = hat.clone(), hat.clone()  # the rows are equal, so W hat is hat
+        self.hat, self._gap = hat.clone(), 0 * hat  # the rows are equal
 
     @property
-    def gap(self) -> Difference:
+    def gap(self) -> Tensor:
         """See `Channel.gap`."""
-        return Difference(self.mixed, self.hat)
+        return self._gap
 
-    def push(self, x: Tensor, damping: float = 1.0) -> Gap:
+    def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`."""
         if self.meter is None:
             return self._push(x, damping)
@@ -48,7 +50,7 @@ class CompressedChannel(Channel):
         self.meter.note(wanted, (self.hat - before) / damping)
         return gap
 
-    def _push(self, x: Tensor, damping: float) -> Gap:
+    def _push(self, x: Tensor, damping: float) -> Tensor:
         if self.bound.exact:
             return self._push_exact(x, damping)
         if self._absorbs(x):
@@ -64,7 +66,7 @@ class CompressedChannel(Channel):
         stamp = Stamp(self.key, self.transport.senders, stamp.step)
         if (sparse := self.bound.sparse(message, stamp)) is not None:
             return self._apply_sparse(sparse.indices, sparse.values, damping)
-        if damping == 1 and self.bound.add(message, self.hat, self.mixed, self.by, self.own):
+        if damping == 1 and self.bound.add(message, self.hat, self.gap, self.by, self.own):
             return self.gap
         return self._apply(self.bound.decompress(message, stamp), damping)
 
@@ -78,55 +80,50 @@ class CompressedChannel(Channel):
         """See `Channel.recordable`."""
         return self.meter is None and (self.bound.exact or self._absorbs(self.hat))
 
-    def _push_absorbed(self, x: Tensor, damping: float) -> Gap:
+    def _push_absorbed(self, x: Tensor, damping: float) -> Tensor:
         assert self.watch is not None
         q = self.bound.absorb(
             x, self.hat, self.transport.agents, self.key, self.watch.moment, damping, self.watch.first
         )
         self.count()
-        mix(self.mixed, q, self.by, damping, accumulate=True)
-        return self.gap if damping == 1 else self._undamped(q, damping)
+        return self._mix(q, damping)
 
-    def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Gap:
+    def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Tensor:
         own = (indices, values) if self.own is None else (indices[self.own], values[self.own])
         add_sparse(self.hat, *own, damping)
-        mix_sparse(self.mixed, indices, values, self.by, damping)
-        if damping == 1:
+        full = None if damping == 1 else self.gap.clone()
+        mix_sparse(self.gap, indices, values, self.by, damping)
+        if full is None:
             return self.gap
-        full = self.gap.form()
-        mix_sparse(full, indices, values, self.by, 1 - damping)
-        add_sparse(full, *own, damping - 1)
+        mix_sparse(full, indices, values, self.by)
         return full
 
-    def _apply(self, q: Tensor, damping: float) -> Gap:
+    def _apply(self, q: Tensor, damping: float) -> Tensor:
         own = q if self.own is None else q[self.own]
         combine(self.hat, (1, self.hat), (damping, own))
-        mix(self.mixed, q, self.by, damping, accumulate=True)
-        return self.gap if damping == 1 else self._undamped(q, damping)
+        return self._mix(q, damping)
 
-    def _undamped(self, q: Tensor, damping: float) -> Tensor:
-        """The gap as if the copies had moved by all of ``q``."""
-        own = q if self.own is None else q[self.own]
-        full = self.gap.form()
-        mix(full, q, self.by, 1 - damping, accumulate=True)
-        return combine(full, (1, full), (damping - 1, own))
+    def _mix(self, q: Tensor, damping: float) -> Tensor:
+        """Move the gap by a share of ``q``; return it as if it had moved by all."""
+        full = None if damping == 1 else self.gap.clone()
+        mix(self.gap, q, self.by, damping, accumulate=True)
+        return self.gap if full is None else mix(full, q, self.by, accumulate=True)
 
-    def _push_exact(self, x: Tensor, damping: float) -> Gap:
+    def _push_exact(self, x: Tensor, damping: float) -> Tensor:
         self.inspect(x)
         everyone = self.transport.exchange(self.bound, x, self.place)
         self.count()
         if damping == 1:
             self.hat.copy_(x)
-            mix(self.mixed, everyone, self.by)
-            return self.gap
-        fresh = mix(torch.empty_like(x), everyone, self.by)
+            return mix(self.gap, everyone, self.by)
+        full = mix(torch.empty_like(x), everyone, self.by)
         combine(self.hat, (1 - damping, self.hat), (damping, x))
-        combine(self.mixed, (1 - damping, self.mixed), (damping, fresh))
-        return Difference(fresh, x)
+        combine(self.gap, (1 - damping, self.gap), (damping, full))
+        return full
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""
-        return {"hat": self.hat, "mixed": self.mixed} | {f"memory{i}": rows for i, rows in enumerate(self.memory)}
+        return {"hat": self.hat, "gap": self.gap} | {f"memory{i}": rows for i, rows in enumerate(self.memory)}
 
 
 class ExactChannel(Channel):

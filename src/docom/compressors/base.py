@@ -80,8 +80,8 @@ class Bound(ABC):
         """The message as indices and values where it is one, so that a sum touches k numbers and not d."""
         return None
 
-    def add(self, message: Any, hat: Tensor, mixed: Tensor, by: RowMix, own: Tensor | None) -> bool:
-        """Add the rows a message stands for to the copies, ``hat += q`` and ``mixed += W q``, without forming them.
+    def add(self, message: Any, hat: Tensor, gap: Tensor, by: RowMix, own: Tensor | None) -> bool:
+        """Add the rows a message stands for to the copies, ``hat += q`` and ``gap += by q``, without forming them.
 
         own: which of the message's rows belong to those of ``hat``; None for all. False where that cannot be done.
         """

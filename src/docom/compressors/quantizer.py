@@ -103,9 +103,9 @@ class BoundQuantizer(Bound):
         """The rows of a message: they depend on nothing else."""
         return dequantise(message.norms / (self.s * self.tau), message.levels)
 
-    def add(self, message: Levels, hat: Tensor, mixed: Tensor, by: RowMix, own: Tensor | None) -> bool:
+    def add(self, message: Levels, hat: Tensor, gap: Tensor, by: RowMix, own: Tensor | None) -> bool:
         """See `Bound.add`."""
-        add_quantised(hat, mixed, message.norms / (self.s * self.tau), message.levels, by, own)
+        add_quantised(hat, gap, message.norms / (self.s * self.tau), message.levels, by, own)
         return True
 
     def encode(self, message: Levels) -> list[bytes]:

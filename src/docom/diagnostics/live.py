@@ -5,7 +5,7 @@
 | `potential`, `potential_...` | DoCoM | V^t of the proof and its six weighted parts |
 | `conditions_broken` | DoCoM | how many of the theorem's step conditions the present steps break |
 | `tracker_error` | with a tracker | distance of mean(tracker) from the mean of what it tracks: zero but for rounding |
-| `drift_VARIABLE` | compressed | distance of the running sum S from W hat: zero but for rounding |
+| `drift_VARIABLE` | compressed | distance of the running sum S from (W - I) hat: zero but for rounding |
 | `delta_VARIABLE`, `delta_VARIABLE_least` | compressed | observed contraction since the last record: of all, of the worst |
 
 All of it is said of all agents, whoever holds them (`everyone`): in a run of several processes each looks at its own agents,
@@ -161,12 +161,12 @@ class Diagnostics:
     def _drift(self, channel: CompressedChannel) -> Tensor:
         """The squared distance of each local agent's running sum from the sum that it stands for."""
         W, mine = self.links.network.matrix, self.oracle.agents.tolist()
-        expected = torch.zeros_like(channel.mixed, dtype=torch.float64)
+        expected = -channel.hat.double()
         for agents, rows in self.everyone.rows_of_all(channel.hat, len(W)):
             weights = W[mine][:, list(agents)]
             if weights.any():
                 mix(expected, rows.double(), RowMix.from_dense(weights), accumulate=True)
-        return sum_squares(channel.mixed.double() - expected)
+        return sum_squares(channel.gap.double() - expected)
 
     def _steps(self, step: int) -> tuple[float, float, float]:
         """eta, gamma and beta of the step that led here."""

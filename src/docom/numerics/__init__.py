@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +23,6 @@ from docom.rng import Key, Moment, Tick
 from docom.rng.available import numba_is_available, triton_is_available
 
 __all__ = [
-    "Difference",
     "Key",
     "RowMix",
     "Tick",
@@ -53,18 +51,7 @@ Coefficient = float | Tensor
 NEVER = 2**62  # no step so far
 
 
-class Difference(NamedTuple):
-    """``plus - minus``, not yet formed: `combine` takes it as one term and saves a pass and a buffer."""
-
-    plus: Tensor
-    minus: Tensor
-
-    def form(self) -> Tensor:
-        """The difference as rows of its own."""
-        return self.plus - self.minus
-
-
-def combine(out: Tensor, *terms: tuple[Coefficient, Tensor | Difference]) -> Tensor:
+def combine(out: Tensor, *terms: tuple[Coefficient, Tensor]) -> Tensor:
     """Write ``sum_k a_k x_k`` into ``out``, which may itself be one of the ``x_k``.
 
     Nearly every update of every method is one such line; the terms are added from left to right. A coefficient may also be
@@ -77,7 +64,7 @@ def combine(out: Tensor, *terms: tuple[Coefficient, Tensor | Difference]) -> Ten
     return _kernels(out).combine(out, terms)  # type: ignore[no-any-return]
 
 
-def combine_in_turn(*updates: tuple[Tensor, Sequence[tuple[Coefficient, Tensor | Difference]]]) -> None:
+def combine_in_turn(*updates: tuple[Tensor, Sequence[tuple[Coefficient, Tensor]]]) -> None:
     """`combine(out, *terms)` for every ``(out, terms)``, one after the other, in one pass over memory.
 
     Later ones see what earlier ones have written.
@@ -116,13 +103,13 @@ def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
 
 
 def add_quantised(
-    hat: Tensor, mixed: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None = None
+    hat: Tensor, gap: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None = None
 ) -> None:
-    """``hat_i += q_i`` and ``mixed_i += sum_j w_ij q_j`` for ``q = dequantise(unit, quantised)``, which is never formed.
+    """``hat_i += q_i`` and ``gap_i += sum_j w_ij q_j`` for ``q = dequantise(unit, quantised)``, which is never formed.
 
     own: which row of ``q`` belongs to each row of ``hat``; None where they are the same.
     """
-    _kernels(hat).add_quantised(hat, mixed, unit, quantised, by, own)
+    _kernels(hat).add_quantised(hat, gap, unit, quantised, by, own)
 
 
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float = 1.0) -> None:

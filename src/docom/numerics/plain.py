@@ -13,19 +13,19 @@ from docom import rng
 from docom.numerics.rowmix import RowMix
 
 
-def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
+def combine(out: Tensor, terms: Sequence[tuple[Any, Tensor]]) -> Tensor:
     """See `docom.numerics.combine`."""
     total: Tensor | None = None
     for coefficient, rows in terms:
         if isinstance(coefficient, Tensor) and coefficient.ndim:
             coefficient = coefficient.to(out.dtype)  # rounded once, as a plain number is
-        term = coefficient * (rows if isinstance(rows, Tensor) else rows.plus - rows.minus)
+        term = coefficient * rows
         total = term if total is None else total.add_(term)
     assert total is not None, "combine needs at least one term"
     return out.copy_(total)
 
 
-def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]]) -> None:
+def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Tensor]]]]) -> None:
     """See `docom.numerics.combine_in_turn`."""
     for out, terms in updates:
         combine(out, terms)
@@ -68,11 +68,11 @@ def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
     return quantised.to(unit.dtype) * unit.unsqueeze(1)
 
 
-def add_quantised(hat: Tensor, mixed: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None) -> None:
+def add_quantised(hat: Tensor, gap: Tensor, unit: Tensor, quantised: Tensor, by: RowMix, own: Tensor | None) -> None:
     """See `docom.numerics.add_quantised`."""
     q = dequantise(unit, quantised)
     hat.add_(q if own is None else q[own])
-    mix(mixed, q, by, 1.0, accumulate=True)
+    mix(gap, q, by, 1.0, accumulate=True)
 
 
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> None:

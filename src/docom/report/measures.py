@@ -63,8 +63,8 @@ INSIDE: dict[str, Panel] = {
         Panel("potential_tracker_replica", "V: trackers and their copies"),
         Panel("potential_model_replica", "V: models and their copies"),
         Panel("tracker_error", "Mean of the trackers, error", from_zero=True),
-        Panel("drift_model", "S - W H, model", from_zero=True),
-        Panel("drift_tracker", "S - W H, tracker", from_zero=True),
+        Panel("drift_model", "S - (W - I) H, model", from_zero=True),
+        Panel("drift_tracker", "S - (W - I) H, tracker", from_zero=True),
         Panel("delta_model", "Observed delta, model", fraction=True),
         Panel("delta_tracker", "Observed delta, tracker", fraction=True),
     )

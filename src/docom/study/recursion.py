@@ -93,7 +93,7 @@ def stir(training: Training, case: Case, seed: int) -> None:
         channel = training.links[name]
         assert isinstance(channel, CompressedChannel)
         channel.hat.copy_(hat.repeat(runs, 1))
-        channel.mixed.copy_((W @ hat).repeat(runs, 1))
+        channel.gap.copy_((W @ hat - hat).repeat(runs, 1))
 
 
 def one_step(training: Training, case: Case) -> dict[str, float]:

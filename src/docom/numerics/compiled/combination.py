@@ -28,7 +28,7 @@ EMPTY: dict[torch.dtype, Any] = {
 
 
 @jit(parallel=True)
-def _combine(outs, ends, coefficients, plus, minus, size, like, pieces):
+def _combine(outs, ends, coefficients, operands, size, like, pieces):
     # Several combinations are worked out block by block: what one writes, the next finds in the cache.
     blocks = (size + BLOCK - 1) // BLOCK
     for piece in numba.prange(pieces):
@@ -39,7 +39,7 @@ def _combine(outs, ends, coefficients, plus, minus, size, like, pieces):
             total = room[: stop - start]
             first = 0
             for number in range(outs.size):
-                _combine_block(coefficients, plus, minus, first, ends[number], size, start, stop, total)
+                _combine_block(coefficients, operands, first, ends[number], size, start, stop, total)
                 _write(outs[number], size, start, total)
                 first = ends[number]
 
@@ -53,19 +53,11 @@ def _write(address, size, start, total):
 
 
 @jit()
-def _combine_block(coefficients, plus, minus, first, end, size, start, stop, total):
+def _combine_block(coefficients, operands, first, end, size, start, stop, total):
     for k in range(first, end):
         a = coefficients[k]
-        x = numba.carray(pointer(plus[k]), size, total.dtype)[start:stop]
-        if minus[k] != 0:
-            y = numba.carray(pointer(minus[k]), size, total.dtype)[start:stop]
-            if k == first:
-                for i in range(total.size):
-                    total[i] = a * (x[i] - y[i])
-            else:
-                for i in range(total.size):
-                    total[i] += a * (x[i] - y[i])
-        elif k == first:
+        x = numba.carray(pointer(operands[k]), size, total.dtype)[start:stop]
+        if k == first:
             for i in range(total.size):
                 total[i] = a * x[i]
         else:
@@ -73,35 +65,33 @@ def _combine_block(coefficients, plus, minus, first, end, size, start, stop, tot
                 total[i] += a * x[i]
 
 
-def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
+def combine(out: Tensor, terms: Sequence[tuple[Any, Tensor]]) -> Tensor:
     """See `docom.numerics.combine`."""
     combine_in_turn([(out, terms)])
     return out
 
 
-def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]]) -> None:
+def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Tensor]]]]) -> None:
     """See `docom.numerics.combine_in_turn`."""
     like = updates[0][0]
-    outs, ends, coefficients, plus, minus = [], [], [], [], []
+    outs, ends, coefficients, operands = [], [], [], []
     for out, terms in updates:
         assert terms, "combine needs at least one term"
-        for a, rows in terms:
-            x, y = (rows, None) if isinstance(rows, Tensor) else rows
+        for a, x in terms:
             by_coordinate = isinstance(a, Tensor) and a.ndim > 0
-            if by_coordinate or not (matches(like, x) and (y is None or matches(like, y)) and matches(like, out)):
+            if by_coordinate or not (matches(like, x) and matches(like, out)):
                 for each, its_terms in updates:
                     plain.combine(each, its_terms)
                 return
             coefficients.append(float(a))
-            plus.append(x.data_ptr())
-            minus.append(0 if y is None else y.data_ptr())
+            operands.append(x.data_ptr())
         outs.append(out.data_ptr())
-        ends.append(len(plus))
-    threads = threads_for(len(plus) * like.numel() // 2)
+        ends.append(len(operands))
+    threads = threads_for(len(operands) * like.numel() // 2)
     empty = EMPTY[like.dtype]
     _combine(
-        np.array(outs, np.uint64), np.array(ends), np.array(coefficients, dtype=empty.dtype), np.array(plus, np.uint64),
-        np.array(minus, np.uint64), like.numel(), empty, threads,
+        np.array(outs, np.uint64), np.array(ends), np.array(coefficients, dtype=empty.dtype),
+        np.array(operands, np.uint64), like.numel(), empty, threads,
     )  # fmt: skip
 
 

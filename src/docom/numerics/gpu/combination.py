@@ -1,4 +1,4 @@
-"""A linear combination of rows in one pass."""
+"""Linear combinations of rows in one pass, two at a time where one follows the other."""
 
 from __future__ import annotations
 
@@ -12,74 +12,98 @@ from torch import Tensor
 from docom.numerics import plain
 from docom.numerics.gpu.scalars import bits_of, number_from
 
-MOST = 6  # terms of one kernel
+MOST = 5  # terms of one combination
 BLOCK = 1024
+
+Terms = Sequence[tuple[Any, Tensor]]
+Update = tuple[Tensor, Terms]
 
 
 @triton.jit
-def _term(x, y, a, at, inside, KIND: tl.constexpr):
-    """``a (x - y)`` or ``a x``; ``a`` is a number's bits or the address of one."""
+def _term(x, a, at, inside, BY_ADDRESS: tl.constexpr):
+    """``a x``; ``a`` is a number's bits or the address of one."""
     value = tl.load(x + at, mask=inside, other=0.0)
-    if KIND % 2 == 1:
-        value -= tl.load(y + at, mask=inside, other=0.0)
-    if KIND >= 2:
+    if BY_ADDRESS:
         scale = tl.load(a)
     else:
         scale = number_from(a)
     return scale.to(value.dtype) * value
 
 
-@triton.jit(do_not_specialize=["a0", "a1", "a2", "a3", "a4", "a5"])
+@triton.jit
+def _sum(
+    x0, a0, x1, a1, x2, a2, x3, a3, x4, a4, at, inside, TERMS: tl.constexpr, BY_ADDRESS: tl.constexpr
+):  # fmt: skip
+    total = _term(x0, a0, at, inside, BY_ADDRESS & 1)
+    if TERMS > 1:
+        total += _term(x1, a1, at, inside, BY_ADDRESS & 2)
+    if TERMS > 2:
+        total += _term(x2, a2, at, inside, BY_ADDRESS & 4)
+    if TERMS > 3:
+        total += _term(x3, a3, at, inside, BY_ADDRESS & 8)
+    if TERMS > 4:
+        total += _term(x4, a4, at, inside, BY_ADDRESS & 16)
+    return total
+
+
+@triton.jit(do_not_specialize=["a0", "a1", "a2", "a3", "a4", "b0", "b1", "b2", "b3", "b4"])
 def _combine(
-    out, size, x0, y0, a0, x1, y1, a1, x2, y2, a2, x3, y3, a3, x4, y4, a4, x5, y5, a5,
-    K0: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr, K3: tl.constexpr, K4: tl.constexpr, K5: tl.constexpr,
-    TERMS: tl.constexpr, BLOCK: tl.constexpr,
+    size, out, x0, a0, x1, a1, x2, a2, x3, a3, x4, a4, then, y0, b0, y1, b1, y2, b2, y3, b3, y4, b4,
+    TERMS: tl.constexpr, BY_ADDRESS: tl.constexpr, THEN: tl.constexpr, THEN_BY_ADDRESS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
-    total = _term(x0, y0, a0, at, inside, K0)
-    if TERMS > 1:
-        total += _term(x1, y1, a1, at, inside, K1)
-    if TERMS > 2:
-        total += _term(x2, y2, a2, at, inside, K2)
-    if TERMS > 3:
-        total += _term(x3, y3, a3, at, inside, K3)
-    if TERMS > 4:
-        total += _term(x4, y4, a4, at, inside, K4)
-    if TERMS > 5:
-        total += _term(x5, y5, a5, at, inside, K5)
-    tl.store(out + at, total, mask=inside)
+    tl.store(
+        out + at, _sum(x0, a0, x1, a1, x2, a2, x3, a3, x4, a4, at, inside, TERMS, BY_ADDRESS), mask=inside
+    )  # fmt: skip
+    if THEN > 0:  # every thread reads what it has written itself; what both sums read comes from the cache
+        tl.store(
+            then + at, _sum(y0, b0, y1, b1, y2, b2, y3, b3, y4, b4, at, inside, THEN, THEN_BY_ADDRESS), mask=inside
+        )  # fmt: skip
 
 
-def combine(out: Tensor, terms: Sequence[tuple[Any, Any]]) -> Tensor:
+def combine(out: Tensor, terms: Terms) -> Tensor:
     """See `docom.numerics.combine`."""
-    described = [_described(out, coefficient, rows) for coefficient, rows in terms]
-    if len(described) > MOST or not out.is_contiguous() or None in described:
-        return plain.combine(out, terms)
-    unused = [(out, out, 0, 0)] * (MOST - len(described))
-    full: list[Any] = described + unused
-    kinds = {f"K{number}": kind for number, (*_, kind) in enumerate(full)}
-    arguments = [argument for *three, _ in full for argument in three]
-    _combine[(triton.cdiv(out.numel(), BLOCK),)](
-        out, out.numel(), *arguments, **kinds, TERMS=len(described), BLOCK=BLOCK
-    )
+    combine_in_turn([(out, terms)])
     return out
 
 
-def combine_in_turn(updates: Sequence[tuple[Tensor, Sequence[tuple[Any, Any]]]]) -> None:
+def combine_in_turn(updates: Sequence[Update]) -> None:
     """See `docom.numerics.combine_in_turn`."""
-    for out, terms in updates:
-        combine(out, terms)
+    like = updates[0][0]
+    if len(updates) > 2 or not all(_fits(like, out, terms) for out, terms in updates):
+        for out, terms in updates:
+            if _fits(out, out, terms):
+                combine(out, terms)
+            else:
+                plain.combine(out, terms)
+        return
+    counts = [len(terms) for _, terms in updates] + [0]
+    (first, by_address), (then, then_by_address) = [_described(*update) for update in (updates[0], updates[-1])]
+    _combine[(triton.cdiv(like.numel(), BLOCK),)](
+        like.numel(), *first, *then, TERMS=counts[0], BY_ADDRESS=by_address, THEN=counts[1],
+        THEN_BY_ADDRESS=then_by_address, BLOCK=BLOCK,
+    )  # fmt: skip
 
 
-def _described(out: Tensor, coefficient: Any, rows: Any) -> tuple[Tensor, Tensor, Any, int] | None:
-    """A term as the kernel takes it: two tensors, the coefficient, its kind; None where the kernel cannot."""
-    plus, minus = (rows, rows) if isinstance(rows, Tensor) else rows
-    if any(part.shape != out.shape or part.dtype != out.dtype or not part.is_contiguous() for part in (plus, minus)):
-        return None
-    kind = 0 if isinstance(rows, Tensor) else 1
-    if not isinstance(coefficient, Tensor):
-        return plus, minus, bits_of(float(coefficient)), kind
-    if coefficient.numel() != 1 or coefficient.device != out.device:
-        return None
-    return plus, minus, coefficient, kind + 2
+def _fits(like: Tensor, out: Tensor, terms: Terms) -> bool:
+    """Whether the kernel can work out such a combination."""
+    rows = [out, *(row for _, row in terms)]
+    numbers = [a for a, _ in terms if isinstance(a, Tensor)]
+    return (
+        1 <= len(terms) <= MOST
+        and all(row.shape == like.shape and row.dtype == like.dtype and row.is_contiguous() for row in rows)
+        and all(a.numel() == 1 and a.device == like.device for a in numbers)
+    )
+
+
+def _described(out: Tensor, terms: Terms) -> tuple[list[Any], int]:
+    """The target, operands and coefficients as the kernel takes them, and which coefficients are addresses, as bits."""
+    arguments: list[Any] = [out]
+    by_address = 0
+    for number, (a, row) in enumerate(terms):
+        at_address = isinstance(a, Tensor)
+        arguments += [row, a if at_address else bits_of(float(a))]
+        by_address |= at_address << number
+    return arguments + [out, 0] * (MOST - len(terms)), by_address

@@ -6,8 +6,8 @@ next digit of the numbers that are still in question. Two more kernels count tie
 kernel leaves the differences where the result will be, so that the others have one vector to read and not two.
 
 Counting digits of all numbers is bound by arithmetic, which is felt on long rows. There the threshold of the call before is a
-good guess of this one's: one pass counts what lies well above it and sets aside what lies near it, and the digits of those
-few are counted. Where the k-th largest is not among them, all numbers are counted after all.
+good guess of this one's: one pass counts what lies well above it and sets aside what lies near it, where the result will be,
+and the digits of those few are counted. Where the k-th largest is not among them, all numbers are counted after all.
 
 Tried and slower: a row held in the registers of one program, by histograms or by bisection (even at 5,005 numbers);
 histograms of 2,048 bins (ten times); narrowing a bracket that a sample of the row suggests (at 20 million numbers, too).
@@ -34,7 +34,6 @@ CROWDED = 2  # digits that many numbers are in question for; those left for late
 LONG = 1 << 20  # rows of so many numbers are begun with a guess
 ORDERS = {torch.float32: torch.int32, torch.float64: torch.int64}  # types of `magnitude_order`
 NEAR = {torch.float32: 1 << 19, torch.float64: 1 << 48}  # a sixteenth of a factor of two, in `magnitude_order`
-ROOM = 16  # one in so many numbers of a piece can be set aside
 
 
 @triton.jit
@@ -51,14 +50,14 @@ def _descend(histogram, remaining, WIDTH: tl.constexpr):
 
 @triton.jit
 def _set_aside(
-    x, hat, near, tallies, progress, d, NEAR: tl.constexpr, PASSES: tl.constexpr, ROOM: tl.constexpr,
-    PIECE: tl.constexpr, BLOCK: tl.constexpr,
+    x, hat, near, tallies, progress, d, NEAR: tl.constexpr, PASSES: tl.constexpr, PIECE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Each piece's orders near the last threshold, how many there are, and how many numbers lie above those."""
     row, piece = tl.program_id(1).to(tl.int64), tl.program_id(0)
     pieces = tl.num_programs(0)
     last = tl.load(progress + (row * (PASSES + 1) + PASSES) * 3)
-    mine = near + (row * pieces + piece) * ROOM
+    mine = near + row * d + piece * PIECE
     above = tl.zeros((BLOCK,), tl.int32)
     filled = tl.zeros((), tl.int32)
     for start in range(0, PIECE, BLOCK):
@@ -69,7 +68,7 @@ def _set_aside(
         above += (inside & far).to(tl.int32)
         close = (inside & (order >= (last - NEAR).to(order.dtype)) & (far == 0)).to(tl.int32)
         place = filled + tl.cumsum(close) - 1
-        tl.store(mine + place, order, mask=(close != 0) & (place < ROOM))
+        tl.store(mine + place, order, mask=close != 0)
         filled += tl.sum(close)
     tally = tallies + (row * (pieces + 1) + piece) * 2
     tl.store(tally, filled)
@@ -77,16 +76,14 @@ def _set_aside(
 
 
 @triton.jit
-def _judge(
-    tallies, progress, k, pieces, PASSES: tl.constexpr, ROOM: tl.constexpr, MANY: tl.constexpr
-):  # fmt: skip
+def _judge(tallies, progress, k, pieces, PASSES: tl.constexpr, MANY: tl.constexpr):
     """Whether the k-th largest was set aside; and how many of those set aside, or of all, are wanted."""
     row = tl.program_id(0).to(tl.int64)
     tally = tallies + row * (pieces + 1) * 2
     each = tl.arange(0, MANY)
-    filled = tl.load(tally + 2 * each, mask=each < pieces, other=0)
+    filled = tl.sum(tl.load(tally + 2 * each, mask=each < pieces, other=0))
     above = tl.sum(tl.load(tally + 2 * each + 1, mask=each < pieces, other=0))
-    found = (above < k) & (above + tl.sum(filled) >= k) & (tl.max(filled) <= ROOM)
+    found = (above < k) & (above + filled >= k)
     tl.store(tally + 2 * pieces, found.to(tl.int32))
     here = progress + row * (PASSES + 1) * 3
     tl.store(here, 0)
@@ -128,7 +125,7 @@ def _count(
 def _digit(
     x, hat, q, near, tallies, histograms, progress, d, k, PASS: tl.constexpr, PASSES: tl.constexpr,
     SHIFT: tl.constexpr, WIDTH: tl.constexpr, BEFORE: tl.constexpr, CROWDED: tl.constexpr, GUESS: tl.constexpr,
-    ROOM: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+    PIECE: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
     row, piece = tl.program_id(1).to(tl.int64), tl.program_id(0)
     here = progress + (row * (PASSES + 1) + PASS) * 3  # upper digits; how many are wanted; how many there are
@@ -150,11 +147,12 @@ def _digit(
         few = _guessed(tallies, row)
     if few:
         filled = tl.load(tallies + (row * (tl.num_programs(0) + 1) + piece) * 2)
-        for start in range(0, ROOM, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            chosen = place < filled
-            order = tl.load(near + (row * tl.num_programs(0) + piece) * ROOM + place, mask=chosen, other=0)
-            counts = _count(counts, histogram, order, chosen, prefix, PASS, SHIFT, WIDTH, CROWDED)
+        for start in range(0, PIECE, BLOCK):
+            if start < filled:
+                place = start + tl.arange(0, BLOCK)
+                chosen = place < filled
+                order = tl.load(near + row * d + piece * PIECE + place, mask=chosen, other=0)
+                counts = _count(counts, histogram, order, chosen, prefix, PASS, SHIFT, WIDTH, CROWDED)
     else:
         for start in range(0, PIECE, BLOCK):
             index = piece * PIECE + start + tl.arange(0, BLOCK)
@@ -242,27 +240,26 @@ def absorb_top(
     widths = DIGITS[x.dtype]
     passes: Any = len(widths)
     guess: Any = d >= LONG
-    room: Any = piece // ROOM
     if not scratch:
         scratch += [
             torch.zeros(rows, passes, BINS, dtype=torch.int32, device=x.device),
             torch.zeros(rows, passes + 1, 3, dtype=torch.int64, device=x.device),
             torch.zeros(rows, pieces, dtype=torch.int32, device=x.device),
             torch.zeros(rows, pieces + 1, 2, dtype=torch.int32, device=x.device),
-            torch.empty((rows, pieces, room) if guess else 1, dtype=ORDERS[x.dtype], device=x.device),
         ]
-    histograms, progress, ties, tallies, near = scratch
+    histograms, progress, ties, tallies = scratch
+    near = q.view(ORDERS[x.dtype])
     cut: dict[str, Any] = {"PASSES": passes, "PIECE": piece, "BLOCK": BLOCK, "num_warps": WARPS}
     common: dict[str, Any] = {"GUESS": guess, "BINS": BINS, **cut}
     shift, before, grid, many = sum(widths), 0, (pieces, rows), triton.next_power_of_2(pieces)
     if guess:
-        _set_aside[grid](x, hat, near, tallies, progress, d, NEAR=NEAR[x.dtype], ROOM=room, **cut)
-        _judge[(rows,)](tallies, progress, k, pieces, PASSES=passes, ROOM=room, MANY=many)
+        _set_aside[grid](x, hat, near, tallies, progress, d, NEAR=NEAR[x.dtype], **cut)
+        _judge[(rows,)](tallies, progress, k, pieces, PASSES=passes, MANY=many)
     for number, width in enumerate(widths):
         shift -= width
         _digit[grid](
             x, hat, q, near, tallies, histograms, progress, d, k, PASS=number, SHIFT=shift, WIDTH=width, BEFORE=before,
-            CROWDED=number < CROWDED, ROOM=room, **common,
+            CROWDED=number < CROWDED, **common,
         )  # fmt: skip
         before = width
     _ties[grid](x, hat, q, histograms, progress, ties, d, BEFORE=before, **common)
