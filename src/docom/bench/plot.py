@@ -17,6 +17,7 @@ BARS = {
     "none": ("docom, no compression", "#56b4e9"),
     GRADIENTS: ("its two gradients alone", "#b3d9ee"),
 }
+WIDE = 200  # a longest bar so many times the shortest asks for a logarithmic axis
 
 
 def draw(results: Results, path: Path) -> None:
@@ -36,8 +37,13 @@ def draw(results: Results, path: Path) -> None:
             panel.annotate(f" {1e3 * s.middle:.3g}", (1e3 * s.high, place), va="center", fontsize=8)
         panel.set_yticks(list(places), [label for label, _ in BARS.values()])
         panel.invert_yaxis()
-        panel.margins(x=0.22)
-        panel.set_xlim(left=0)
+        shortest, longest = (1e3 * bound(s.middle for s in spreads) for bound in (min, max))
+        if longest > WIDE * shortest:
+            panel.set_xscale("log")
+            panel.set_xlim(shortest / 3, 6 * longest)
+        else:
+            panel.margins(x=0.22)
+            panel.set_xlim(left=0)
         panel.set_title(title, fontsize=10)
         panel.set_xlabel("ms a step (quartiles)", fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
