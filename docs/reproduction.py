@@ -231,9 +231,9 @@ def femnist_figure(runs: dict[str, list[Records]]) -> None:
     axes = drawn.subplots(1, 3)
     for axis, (key, title) in zip(axes, panels.items(), strict=True):
         for name, seeds in runs.items():
-            late = [[record for record in records if record["step"] > 0] for records in seeds]
-            steps = [record["step"] for record in late[0]]
-            values = list(zip(*([record[key] for record in records] for records in late), strict=True))
+            by_step = [{record["step"]: record[key] for record in records if record["step"] > 0} for records in seeds]
+            steps = sorted(set.intersection(*map(set, by_step)))
+            values = [[found[step] for found in by_step] for step in steps]
             (line,) = axis.plot(steps, [sum(v) / len(v) for v in values], label=FEMNIST[name][0], linewidth=1.5)
             axis.fill_between(steps, list(map(min, values)), list(map(max, values)), color=line.get_color(), alpha=0.2)
         axis.set_title(title)

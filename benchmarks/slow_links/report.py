@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, SHARDS, TEXT_SHARDS, UNEVEN
+from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, SHARDS, UNEVEN
 
 Results = dict[str, Any]
 FAMILIES = {"DDP": "torch's DDP", "gossip": "gossip", "links": "averages over links"}
@@ -49,19 +49,18 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
 
 def table(results: Results, target: float, rate: float, task: str = "mnist") -> str:
     """Seconds, steps and megabytes an agent sends to a target, on all shards, as Markdown."""
-    kinds = SHARDS if task == "mnist" else TEXT_SHARDS
     goal = f"{target:.0%}" if task == "mnist" else f"{target:g} bits a character"
     lines = [
-        f"| to {goal} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(kinds) + " |",
-        "|---|---:|---:|---:|" + "---:|" * len(kinds),
+        f"| to {goal} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(SHARDS) + " |",
+        "|---|---:|---:|---:|" + "---:|" * len(SHARDS),
     ]
     cells = {
-        shards: {row["setting"].name: row for row in rows(results, shards, target, rate, task)} for shards in kinds
+        shards: {row["setting"].name: row for row in rows(results, shards, target, rate, task)} for shards in SHARDS
     }
     for name in by_time(results, target, rate, task):
         setting, step = CATALOGUE[name], timing(results, name, rate, task)
         assert step is not None
-        shown = [_shown(cells[shards][name]) for shards in kinds]
+        shown = [_shown(cells[shards][name]) for shards in SHARDS]
         line = 8 * step["interface_bytes"] / (rate * 1e6)  # what the bytes alone take
         numbers = f"{1e3 * step['step_mean']:.0f} | {1e3 * line:.0f} | {step['interface_bytes'] / 1e3:.1f}"
         lines.append(f"| {setting.label} | {numbers} | {' | '.join(shown)} |")
@@ -71,7 +70,7 @@ def table(results: Results, target: float, rate: float, task: str = "mnist") -> 
 def by_time(results: Results, target: float, rate: float, task: str = "mnist") -> list[str]:
     """The settings that were searched and timed, soonest on the shards on which they are slowest first."""
     worst: dict[str, float] = {}
-    for shards in SHARDS if task == "mnist" else TEXT_SHARDS:
+    for shards in SHARDS:
         for row in rows(results, shards, target, rate, task):
             if row["searched"]:
                 seconds = row["seconds"] if row["seconds"] is not None else 1e9

@@ -25,7 +25,6 @@ from benchmarks.slow_links.settings import (
     SEEDS,
     SHARDS,
     TARGETS,
-    TEXT_SHARDS,
     TRANSFORMER_LR,
     TRANSFORMER_TARGETS,
     TRANSFORMER_TRIALS,
@@ -85,7 +84,7 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
         if setting.like is not None or (task == "transformer" and not setting.transformer):
             continue
         points = draw(setting, task, TRIALS if task == "mnist" else TRANSFORMER_TRIALS)
-        for shards in SHARDS if task == "mnist" else TEXT_SHARDS:
+        for shards in SHARDS:
             cells.append({"task": task, "setting": setting.name, "shards": shards, "points": points})
     return cells
 

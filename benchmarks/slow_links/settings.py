@@ -9,7 +9,6 @@ Range = tuple[float, float]  # searched evenly in the logarithm
 
 AGENTS, BATCH = 8, 16
 SHARDS = ("iid", "two-class", "one-class")
-TEXT_SHARDS = ("iid", "one-class")  # every agent has pieces of all texts, or a text of its own
 RATES = (100, 10, 1)  # Mbit/s, each way
 TARGETS = (0.85, 0.90, 0.92)
 TUNED_FOR = 0.92

@@ -72,7 +72,10 @@ def bits(scores: Tensor, targets: Tensor) -> Tensor:
 
 @cache
 def transformer(shards: str) -> Problem:
-    """Pieces of the texts: of all texts at every agent ("iid"), or of another text at every agent ("one-class")."""
+    """Pieces of the texts: of all at every agent ("iid"), of another one at every agent ("one-class"), or of two ("two-class").
+
+    Of two: every other piece of an agent's own text and of the next agent's, so that all pieces are still used once.
+    """
     rows = []
     for text in texts():
         starts = torch.arange(0, len(text) - LENGTH - 1, LENGTH // 2)
@@ -80,6 +83,10 @@ def transformer(shards: str) -> Problem:
     if shards == "iid":
         mixed = torch.cat(rows)[torch.randperm(sum(map(len, rows)), generator=torch.Generator().manual_seed(0))]
         rows = list(mixed.chunk(AGENTS))
+    if shards == "two-class":
+        rows = [
+            torch.cat([own[::2], following[1::2]]) for own, following in zip(rows, rows[1:] + rows[:1], strict=True)
+        ]
     torch.manual_seed(0)
     return ModuleProblem(Transformer(), [(part[:, :-1], part[:, 1:]) for part in rows], bits)
 
