@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import docom
 from docom import report
 from docom.config import read
 from docom.distribute import BACKENDS, Team, detect, join
@@ -213,10 +214,16 @@ EXAMPLE = str(Path(__file__).parents[1] / "examples" / "agents.py")
 
 
 def test_the_example() -> None:
+    """Its numbers are the simulator's, as it says."""
+    draw = torch.Generator().manual_seed(0)
+    A, b = torch.randn(8, 50, 20, generator=draw), torch.randn(8, 50, generator=draw)
+    problem, method = docom.problems.LeastSquares(A, b), docom.DoCoM(lr=0.05, gamma="auto", beta=0.1)
+    simulated = docom.simulate(problem, method, compressor="topk:0.1", steps=500, batch_size=5, dtype=torch.float64)
+    last = simulated.records[-1]
     alone = finish([sys.executable, EXAMPLE])
     assert alone.returncode == 0, alone.stderr
-    assert alone.stdout.startswith("1 processes: worst loss 0.")
-    assert "288,000 bytes between agents" in alone.stdout
+    assert f"1 processes: worst loss {last['loss_worst']:.6f}, {last['wire_bytes']:,} bytes" in alone.stdout
+    assert last["wire_bytes"] == 288_000
     assert float(alone.stdout.split()[-1]) < 0.1, "the average model must be near the minimiser"
 
 

@@ -118,7 +118,7 @@ class Springs(Still):
     def gradients(
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
-        """See `Problem.gradients`: every spring pulls towards its own coordinate's number."""
+        """See `Problem.gradients`: every coordinate is pulled towards one."""
         return [point - 1 for point in points]
 
 
