@@ -168,7 +168,7 @@ def test_zero_means_all() -> None:
         ("topk:0.1,scope=tensor", "top-k 10%, scope=tensor"),
         ("randk:0.25", "random-k 25%"),
         ("quantize:4", "4 bit"),
-        ("quantize:4,unbiased=true", "4 bit, unbiased=true"),
+        ("quantize:4,unbiased=true", "4 bit, unbiased"),
         ("edge-lowrank:1,rounds=3", "edge-lowrank:1,rounds=3"),
         ("none", "none"),
     ],

@@ -7,6 +7,8 @@ import torch
 
 import docom
 from docom import oracles
+from docom.bench import parts
+from docom.channels import Meter
 from docom.simulator import Simulation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -95,3 +97,41 @@ def test_large_models_take_their_two_gradients_one_after_the_other(name: str, mo
         assert training.recorded is not None
         found.append(training.state.x)
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("compressor", ["topk:0.2", "quantize:4", "none"])
+def test_meters_count_in_recorded_steps(compressor: str) -> None:
+    """What compression kept is the same whether steps are replayed or done one kernel at a time."""
+    found = []
+    for recorded in (True, False):
+        simulation = Simulation(
+            mlp(),
+            docom.DoCoM(lr=0.01, gamma=0.2),
+            compressor=compressor,
+            batch_size=3,
+            dtype=torch.float64,
+            device="cuda",
+        )
+        training = simulation.begin()
+        for channel in training.links.values():
+            channel.meter = Meter()
+        seen = []
+        for _ in range(2):
+            for _ in range(20):
+                if not recorded:
+                    training.advances = 0
+                training.advance()
+            training.settle()
+            assert (training.recorded is not None) == recorded
+            seen += [torch.stack(tuple(channel.meter.read())) for channel in training.links.values()]
+        assert all(channel.meter.read() is None for channel in training.links.values())
+        found.append(torch.stack(seen))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("compressor", parts.LARGE_COMPRESSORS)
+def test_a_large_model_takes_at_most_ten_vectors(compressor: str) -> None:
+    """Eight of state, and a gradient or a message."""
+    dimension = oracles.LARGE // parts.LARGE_AGENTS
+    vectors = parts.most_memory(compressor, dimension, "cuda") / (parts.LARGE_AGENTS * dimension * 4)
+    assert 8 <= vectors <= 10

@@ -89,7 +89,7 @@ def _catalogue() -> list[Setting]:
             )  # fmt: skip
         found.append(
             Setting(f"docom-topk-{graph}", f"DoCoM, top-k 5%, {graph}", "docom", "topk:0.05", graph,
-                    LR | GAMMA | BETA | HEAVY, FIRST, transformer=graph == "ring")
+                    LR | GAMMA | BETA | HEAVY, FIRST, transformer=True)
         )  # fmt: skip
     for code, spec, words in (("topk", "topk:0.05", "top-k 5%"), ("quantiser", "quantize:4", "4 bit")):
         found.append(
@@ -109,6 +109,7 @@ def _catalogue() -> list[Setting]:
             "ring",
             LR | GAMMA | BETA | HEAVY,
             FIRST,
+            transformer=True,
         )
     )
     edges = "edge-lowrank:1,rounds=3"
@@ -118,7 +119,7 @@ def _catalogue() -> list[Setting]:
         for graph in graphs:
             found.append(
                 Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {words}, bf16, {graph}", "docom",
-                        half, graph, EDGE, AT_ONCE, transformer=graph == "ring" and rounds == 2)
+                        half, graph, EDGE, AT_ONCE, transformer=rounds == 2)
             )  # fmt: skip
     found.append(
         Setting("powergossip-ring", "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring", "choco-sgd",

@@ -85,7 +85,11 @@ class Training:
         self._look_ahead(moment)
         self.algorithm.advance(self.state, self.links, hyper)
         # Not held here: a method may let go of the gradients before its next message takes memory.
-        self.algorithm.absorb(self.state, self.oracle(self.state.points, moment), self.links, hyper)
+        self.algorithm.absorb(self.state, self._gradients(moment), self.links, hyper)
+
+    def _gradients(self, moment: rng.Moment) -> list[Tensor]:
+        early = self.algorithm.early
+        return self.oracle(self.state.points, moment, None if early is None else self.state.rows()[early[1]])
 
     def _look_ahead(self, moment: rng.Moment) -> None:
         """Have the gradient at a point that is known already computed while a message travels, where messages do."""

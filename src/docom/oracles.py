@@ -10,7 +10,7 @@ from torch import Tensor
 from docom import rng
 from docom.problems import Problem
 
-LARGE = 1 << 24  # numbers of all agents' models
+LARGE = 1 << 24  # numbers of all agents' models from which on memory counts more than the number of calls
 
 
 class ProblemOracle:
@@ -40,8 +40,13 @@ class ProblemOracle:
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
         return self._at([x0], 0, size)[0]
 
-    def __call__(self, points: Sequence[Tensor], step: rng.Moment) -> list[Tensor]:
-        """Gradients at the points of step ``step`` (from 0)."""
+    def __call__(self, points: Sequence[Tensor], step: rng.Moment, spent: Tensor | None = None) -> list[Tensor]:
+        """Gradients at the points of step ``step`` (from 0).
+
+        spent: one of the points whose rows nobody needs any more: those of large models take in their own gradient.
+        """
+        if spent is not None and self._known is None and spent.numel() >= LARGE:
+            self._known = spent, spent.copy_(self([spent], step)[0])
         known, self._known = self._known, None
         if known is not None:
             point, gradient = known

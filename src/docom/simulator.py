@@ -146,7 +146,8 @@ class Simulation:
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
         links = open_links(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
         oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
-        rows = self.start.to(self.device, self.dtype).expand(len(transport.agents), -1).contiguous()
+        start = self.start.to(self.device, self.dtype)
+        rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
         return Training.begin(self.algorithm, links, oracle, rows)
 
     def _rehearse(self) -> None:
@@ -159,7 +160,7 @@ class Simulation:
         except ValueError:  # a compressor that keeps more entries than there are here
             return
         rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
-        state = self.algorithm.init(rows, rows, links, self.algorithm.hyper(0))
+        state = self.algorithm.init(rows.clone(), rows, links, self.algorithm.hyper(0))
         with suppress(FloatingPointError):  # a step size that runs away will be told of in the run itself
             for step in range(2):
                 self.algorithm.advance(state, links, self.algorithm.hyper(step))

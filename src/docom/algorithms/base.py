@@ -114,7 +114,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
-        """The state before step 0, from the common start and gradients there."""
+        """The state before step 0, from the common start and gradients there; ``x0`` is the method's to keep."""
 
     @abstractmethod
     def advance(self, state: State, links: Links, hyper: Hyper) -> None:
@@ -137,7 +137,8 @@ class Algorithm(ABC):
     def early(self) -> tuple[str, str] | None:
         """A variable and some rows that are, while the variable's message of a step travels, already a point of that step.
 
-        None where all points depend on what arrives.
+        Nothing reads those rows once their gradient is there, so that it may take their place. None where all points
+        depend on what arrives.
         """
         return None
 

@@ -22,11 +22,14 @@ class CEDAS(Algorithm):
         q = Q(y - hat);  y_hat = hat + q;  hat += alpha q          (and the same for the neighbours' sums)
         dual += gamma / 2 (I - W) y_hat;   theta <- theta - eta grad - dual
 
-    lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies (small for biased compressors).
+    lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies, at most 1 / (1 + omega) for a compressor of
+        relative variance omega.
+    Wants an unbiased compressor such as "quantize:8,unbiased=true": with contractions (top-k, the rescaled quantiser) agents
+        were seen to drift apart, the faster the larger gamma is.
     first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
     Memory 4 d and the gradient, one compressed message and b gradients a step. mean(dual) = 0.
 
-    Differs from the paper: biased compressors are admitted with a small alpha, not wrapped.
+    Differs from the paper: biased compressors are admitted as they are, not wrapped.
 
     >>> CEDAS(lr=0.01, gamma=0.2, alpha=0.05).first_local_step
     True

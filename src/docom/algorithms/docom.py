@@ -85,7 +85,7 @@ class DoCoM(Algorithm):
         links["tracker"].start(0 * x0)
         rows = {"x": x0.clone(), "v": grad0.clone(), "g": grad0.clone()}
         if self.points_per_step == 2:
-            rows["x_old"] = x0.clone()
+            rows["x_old"] = x0
         if self.steps()["heavy_ball"].value > 0:
             rows["m"] = 0 * x0
         return State(**rows)

@@ -125,7 +125,7 @@ class Springs(Still):
 class Ready(ProblemOracle):
     """An oracle that hands out the gradients of `Still` without looking at the points."""
 
-    def __call__(self, points: Sequence[Tensor], step: Moment) -> list[Tensor]:
+    def __call__(self, points: Sequence[Tensor], step: Moment, spent: Tensor | None = None) -> list[Tensor]:
         """See `ProblemOracle.__call__`."""
         return self.problem.gradients(points, None, self.agents)
 
@@ -136,7 +136,7 @@ def large_case(device: str, pace: Pace, dimension: int) -> Case:
     item = LARGE_AGENTS * dimension * 4
     if torch.device(device).type == "cuda":
         for compressor in LARGE_COMPRESSORS:
-            case.facts[f"{compressor} vectors an agent"] = _most_memory(compressor, dimension, device) / item
+            case.facts[f"{compressor} vectors an agent"] = most_memory(compressor, dimension, device) / item
     vectors = [torch.zeros(LARGE_AGENTS, dimension, device=device) for _ in range(VECTORS)]
 
     def touch() -> None:
@@ -159,7 +159,7 @@ def _large(problem: Problem, compressor: str, device: str) -> Simulation:
     return Simulation(problem, algorithm("docom"), compressor=compressor, batch_size=1, device=device)
 
 
-def _most_memory(compressor: str, dimension: int, device: str) -> int:
+def most_memory(compressor: str, dimension: int, device: str) -> int:
     """Bytes on the GPU at the worst moment of a run, its beginning included."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()

@@ -78,7 +78,7 @@ class CompressedChannel(Channel):
     @property
     def recordable(self) -> bool:
         """See `Channel.recordable`."""
-        return self.meter is None and (self.bound.exact or self._absorbs(self.hat))
+        return self.bound.exact or self._absorbs(self.hat)
 
     def _push_absorbed(self, x: Tensor, damping: float) -> Tensor:
         assert self.watch is not None

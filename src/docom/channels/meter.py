@@ -30,19 +30,24 @@ class Meter:
 
     def __init__(self) -> None:
         self._kept: Kept | None = None
+        self._noted: Tensor | None = None
 
     def note(self, wanted: Tensor, sent: Tensor) -> None:
-        """One message a row."""
+        """One message a row. Adds in place, so that a GPU can be told once to do it in every step."""
         asked, lost = sum_squares(wanted), sum_squares(wanted - sent)
-        least = torch.where(asked > 0, 1 - lost / asked, torch.inf)
-        before = self._kept
-        self._kept = (
-            Kept(asked, lost, least)
-            if before is None
-            else Kept(before.wanted + asked, before.lost + lost, before.least.minimum(least))
-        )
+        if self._kept is None or self._noted is None:
+            self._kept = Kept(torch.zeros_like(asked), torch.zeros_like(asked), torch.full_like(asked, torch.inf))
+            self._noted = torch.zeros((), dtype=torch.int64, device=asked.device)
+        self._kept.wanted.add_(asked)
+        self._kept.lost.add_(lost)
+        torch.minimum(self._kept.least, torch.where(asked > 0, 1 - lost / asked, torch.inf), out=self._kept.least)
+        self._noted.add_(1)
 
     def read(self) -> Kept | None:
         """Of the messages since it was last read; None where there were none. Starts anew."""
-        kept, self._kept = self._kept, None
-        return kept
+        if self._kept is None or self._noted is None or int(self._noted) == 0:
+            return None
+        found = Kept(*(numbers.clone() for numbers in self._kept))
+        for numbers, start in zip((*self._kept, self._noted), (0, 0, torch.inf, 0), strict=True):
+            numbers.fill_(start)
+        return found
