@@ -135,3 +135,50 @@ def test_a_large_model_takes_at_most_ten_vectors(compressor: str) -> None:
     dimension = oracles.LARGE // parts.LARGE_AGENTS
     vectors = parts.most_memory(compressor, dimension, "cuda") / (parts.LARGE_AGENTS * dimension * 4)
     assert 8 <= vectors <= 10
+
+
+class Halting(torch.nn.Module):
+    """A module whose code looks at a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(12, 3)
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs) * self.scale.item()
+
+
+def test_a_module_is_recorded_where_it_does_the_same_every_time() -> None:
+    """With the CPU's numbers either way; random numbers, values that are looked at, or the user's wish keep it from it."""
+    nn, data = torch.nn, mlp()
+    pairs = [
+        (x.float(), y)
+        for x, y in zip(
+            data.train.inputs.split(data.counts.tolist()), data.train.targets.split(data.counts.tolist()), strict=True
+        )
+    ]
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
+    modules = {
+        "plain": (plain, True, True),
+        "unwanted": (plain, False, False),
+        "dropout": (nn.Sequential(plain, nn.Dropout(0.5)), True, False),
+        "halting": (Halting(), True, False),
+    }
+    for name, (module, record, recorded) in modules.items():
+        found = {}
+        for device in ("cpu", "cuda"):
+            simulation = Simulation(
+                docom.problems.ModuleProblem(module, pairs, record=record), docom.DoCoM(lr=0.05, gamma=0.2),
+                compressor="topk:0.2", batch_size=4, dtype=torch.float64, device=device,
+            )  # fmt: skip
+            training = simulation.begin()
+            for _ in range(50):
+                training.advance()
+            training.settle()
+            found[device] = training.state.x.cpu()
+        assert (training.recorded is not None) == recorded, name
+        if name != "dropout":  # whose masks are the device's own
+            torch.testing.assert_close(found["cuda"], found["cpu"], rtol=1e-8, atol=1e-8)
+    assert torch.rand(3, device="cuda").shape == (3,)

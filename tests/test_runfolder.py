@@ -264,8 +264,13 @@ def test_divergence_is_told_and_recorded(tmp_path: Path) -> None:
     wild = replace(CONFIG, hyper={"lr": 1e30, "gamma": 0.3, "beta": 0.2})
     with pytest.raises(FloatingPointError, match=r"step \d+: NaN or infinity .* docom has diverged, lower lr"):
         execute(wild, tmp_path / "run", tmp_path)
-    assert [record["step"] for record in RunFolder(tmp_path / "run").records()] == [0]
-    assert RunFolder(tmp_path / "run").ended() is None
+    files = RunFolder(tmp_path / "run")
+    assert [record["step"] for record in files.records()] == [0]
+    assert files.ended() is None
+    summary = files.summary()
+    assert summary is not None
+    assert summary["status"] == "diverged"
+    assert summary["error"].endswith("docom has diverged, lower lr or gamma")
 
 
 def test_absent_device_is_named(tmp_path: Path) -> None:

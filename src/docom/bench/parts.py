@@ -76,11 +76,14 @@ def codec_case(pace: Pace) -> Case:
 class Still(Problem):
     """Gradients that are simply there: what is left of a step is the update and its gossip."""
 
-    recordable = True
-
     def __init__(self, agents: int, dimension: int) -> None:
         self.layout, self.counts = Layout.flat(dimension), torch.ones(agents, dtype=torch.int64)
         self.rows: list[Tensor] = []
+
+    @property
+    def recordable(self) -> bool:
+        """See `Problem.recordable`."""
+        return True
 
     def start(self, seed: int) -> Tensor:
         """See `Problem.start`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -38,7 +38,11 @@ class Problem(ABC):
 
     layout: Layout
     counts: Tensor
-    recordable: ClassVar[bool] = False  # gradients on a batch are a fixed chain of kernels that waits for nothing
+
+    @property
+    def recordable(self) -> bool:
+        """Whether gradients on a batch are a fixed chain of a GPU's kernels that waits for nothing."""
+        return False
 
     @property
     def agents(self) -> int:

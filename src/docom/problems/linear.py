@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -22,8 +22,6 @@ CHUNK = 4096  # samples scored at a time in an evaluation
 
 class LinearProblem(Problem):
     """Features of all agents one after the other, a target each, and how many belong to whom."""
-
-    recordable: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,6 +56,11 @@ class LinearProblem(Problem):
     def start(self, seed: int) -> Tensor:
         """See `Problem.start`: zeros."""
         return torch.zeros(self.dimension, dtype=torch.float64)
+
+    @property
+    def recordable(self) -> bool:
+        """See `Problem.recordable`."""
+        return True
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """See `Problem.to`."""

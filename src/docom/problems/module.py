@@ -16,6 +16,7 @@ from docom.problems.base import Evaluation, Problem, subset
 
 Data = tuple[Tensor, Tensor]
 CHUNK = 2048  # samples a forward pass of an evaluation takes
+LOOKS = 4  # gradients after which a module is believed to do the same every time
 
 
 class ModuleProblem(Problem):
@@ -27,10 +28,12 @@ class ModuleProblem(Problem):
         loss: ``loss(outputs, targets)``, a mean over samples such as ``F.cross_entropy``.
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
+        record: whether a GPU may replay a recorded step.
 
     Gradients of all agents come from one ``vmap`` over the module's parameters. Dropout draws anew at every step, and the
     same masks for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
-    refused: agents in one process would share them.
+    refused: agents in one process would share them. On a GPU the steps of a module that draws no random numbers and whose code
+    does not look at values are recorded and replayed, so that it must do the same in every step; ``record=False`` forgoes that.
 
     >>> ModuleProblem(nn.Linear(3, 2), [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 2).dimension
     8
@@ -43,6 +46,7 @@ class ModuleProblem(Problem):
         loss: Callable[[Any, Tensor], Tensor] = nn.functional.cross_entropy,
         weight_decay: float = 0.0,
         test: Data | None = None,
+        record: bool = True,
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"ModuleProblem takes a torch.nn.Module, got {type(module).__name__}")
@@ -61,8 +65,15 @@ class ModuleProblem(Problem):
         self.names = tuple(named)
         self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in named.values()), self.names)
         self.shapes = [tuple(p.shape) for p in named.values()]
-        self.data = _checked(data)
+        self.data, self.record, self._fixed = _checked(data), record, True
+        self._looks = LOOKS
+        self._joined: tuple[Tensor, Tensor, Tensor] | None = None
         self.counts = torch.tensor([len(targets) for _, targets in self.data])
+
+    @property
+    def recordable(self) -> bool:
+        """See `Problem.recordable`: as far as was seen yet."""
+        return self.record and self._fixed
 
     def start(self, seed: int) -> Tensor:
         """See `Problem.start`: the module's own parameters."""
@@ -71,18 +82,15 @@ class ModuleProblem(Problem):
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """See `Problem.to`."""
-        other = copy(self)
+        other = self._with([_cast(pair, dtype, device) for pair in self.data])
         other.module = deepcopy(self.module).to(device=device, dtype=dtype)
-        other.data = [_cast(pair, dtype, device) for pair in self.data]
         other.test = None if self.test is None else _cast(self.test, dtype, device)
         other.counts = self.counts.to(device)
         return other
 
     def only(self, agents: Sequence[int]) -> Self:
         """See `Problem.only`."""
-        other = copy(self)
-        other.data = [pair if i in agents else (pair[0][:0], pair[1][:0]) for i, pair in enumerate(self.data)]
-        return other
+        return self._with([pair if i in agents else (pair[0][:0], pair[1][:0]) for i, pair in enumerate(self.data)])
 
     def gradients(
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
@@ -95,25 +103,67 @@ class ModuleProblem(Problem):
             ]
             return [torch.cat(rows) for rows in zip(*parts, strict=True)]
         inputs, targets = self._gather(samples, agents)
+        on_gpu = points[0].is_cuda
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return [self._gradient(point, inputs, targets) for point in points]
         found = []
         with _borrowed(points[0].device) as generators:
             for point in points:
                 for generator in generators:
                     generator.manual_seed(noise)  # one set of dropout masks for all points of a step
-                parameters = self._unflatten(point)
-                gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
-                rows = torch.empty_like(point)
-                for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
-                    torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
-                found.append(rows)
+                if on_gpu and self.recordable and self._looks > 0:
+                    self._looks -= 1
+                    self._fixed = self._seen_fixed(generators, point, inputs, targets)
+                found.append(self._gradient(point, inputs, targets))
         return found
 
+    def _seen_fixed(self, generators: list[torch.Generator], point: Tensor, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether a gradient is found without a random number and without the host waiting for a value."""
+        before, mode = [generator.get_state() for generator in generators], torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            self._gradient(point, inputs, targets)
+        except RuntimeError:  # told again below, should it be of another kind
+            waits = True
+        else:
+            waits = False
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+        drew = not all(map(torch.equal, before, [generator.get_state() for generator in generators]))
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
+        return not (waits or drew)
+
+    def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        parameters = self._unflatten(point)
+        gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
+        rows = torch.empty_like(point)
+        for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
+            torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
+        return rows
+
     def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
-        chosen = [self.data[agent] for agent in agents.tolist()]
         if samples is None:
+            chosen = [self.data[agent] for agent in agents.tolist()]
             return torch.stack([x for x, _ in chosen]), torch.stack([y for _, y in chosen])
-        picks = list(zip(chosen, samples, strict=True))
-        return torch.stack([x[rows] for (x, _), rows in picks]), torch.stack([y[rows] for (_, y), rows in picks])
+        if self._joined is None:
+            self._joined = self._join()
+        inputs, targets, offsets = self._joined
+        positions = offsets[agents].unsqueeze(1) + samples
+        return inputs[positions], targets[positions]
+
+    def _join(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All samples one after the other, and where each agent's begin; the agents' own become views of them."""
+        counts = [len(targets) for _, targets in self.data]
+        inputs, targets = torch.cat([x for x, _ in self.data]), torch.cat([y for _, y in self.data])
+        self.data = list(zip(inputs.split(counts), targets.split(counts), strict=True))
+        here = torch.tensor(counts, device=inputs.device)
+        return inputs, targets, here.cumsum(0) - here
+
+    def _with(self, data: list[Data]) -> Self:
+        other = copy(self)
+        other.data, other._joined = data, None
+        return other
 
     def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
         pieces = rows.split(self.layout.sizes, dim=1)
@@ -190,9 +240,8 @@ class ModuleProblem(Problem):
 
     def sampled(self, count: int, seed: int) -> Self:
         """See `Problem.sampled`."""
-        other = copy(self)
         kept = subset(self.counts.tolist(), count, seed)
-        other.data = [(x[rows], y[rows]) for (x, y), rows in zip(self.data, kept, strict=True)]
+        other = self._with([(x[rows], y[rows]) for (x, y), rows in zip(self.data, kept, strict=True)])
         other.counts = torch.tensor([len(rows) for rows in kept], device=self.counts.device)
         if self.test is not None:
             (rows,) = subset([len(self.test[1])], count, seed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,6 @@ class NetworkProblem(Problem):
             may stay bytes in memory.
     """
 
-    recordable: ClassVar[bool] = True
     pairs_on_cpu: int  # (row, sample) pairs at a time, so that what lies between the layers stays in the cache
 
     def __init__(
@@ -82,6 +81,11 @@ class NetworkProblem(Problem):
             self.test.check_like(self.train)
         named = dict(self._blank().named_parameters())
         self.layout = Layout(tuple(tuple(p.shape) for p in named.values()), tuple(named))
+
+    @property
+    def recordable(self) -> bool:
+        """See `Problem.recordable`."""
+        return True
 
     @abstractmethod
     def architecture(self) -> nn.Sequential:

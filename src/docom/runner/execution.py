@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from docom import checkpoint
 from docom.config import RunConfig, dump, parse_yaml
@@ -109,30 +110,38 @@ def _execute(
 
     saver = Saver(files, identity, checkpoint_seconds, team)
     inspector = Inspector(config, simulation, training, team, progress if team.leads else None)
+
+    def summary(status: str) -> dict[str, Any]:
+        return summarise(config, simulation, training, status, command, team) | inspector.summary()
+
     with saver.watching():
-        train(
-            training,
-            config.steps,
-            inspector.added_to(
-                measurement(config, simulation.problem, training, team, whole if team.world > 1 else None)
-            ),
-            config.eval_every,
-            # The first process decides: the time it took is not the same for all.
-            lambda record: bool(team.words("yes" if reached(record) else "")[0]),
-            config.seed,
-            callback=inspector.after(files.append if team.leads else None),
-            progress=progress if team.leads else None,
-            after_step=saver,
-        )
+        try:
+            train(
+                training,
+                config.steps,
+                inspector.added_to(
+                    measurement(config, simulation.problem, training, team, whole if team.world > 1 else None)
+                ),
+                config.eval_every,
+                # The first process decides: the time it took is not the same for all.
+                lambda record: bool(team.words("yes" if reached(record) else "")[0]),
+                config.seed,
+                callback=inspector.after(files.append if team.leads else None),
+                progress=progress if team.leads else None,
+                after_step=saver,
+            )
+        except FloatingPointError as error:
+            if team.leads:
+                files.note(summary("diverged") | {"error": str(error)})
+            raise
         status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
         run = simulation.finish(training)
         mean = None if status == "interrupted" else team.mean(run.x, whole.agents)
     if team.leads:
-        summary = summarise(config, simulation, training, status, command, team) | inspector.summary()
         if mean is None:
-            files.note(summary)
+            files.note(summary(status))
         else:
-            files.finish(summary, mean, whole.layout)
+            files.finish(summary(status), mean, whole.layout)
     return Outcome(status, training.records, files.path, inspector.advice)
 
 
