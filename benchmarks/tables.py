@@ -52,8 +52,8 @@ def main() -> None:
         results = read(path)
         docs.write_text(between(docs.read_text(), device, page(device, results)))
         draw(results, ROOT / "docs" / "figures" / f"bench-{device}.png")
-        if device == "cpu":
-            readme.write_text(between(readme.read_text(), "speed", tables.yardsticks(results)))
+        name = "speed" if device == "cpu" else "gpu speed"
+        readme.write_text(between(readme.read_text(), name, tables.yardsticks(results)))
 
 
 if __name__ == "__main__":

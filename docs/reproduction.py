@@ -1,12 +1,15 @@
-"""Writes docs/reproduction.md and its figures from run folders, so that no number there is typed by hand.
+"""Writes docs/reproduction.md and its figures from run folders, so that no number of a run there is typed by hand.
 
-The runs, before ``python docs/reproduction.py``::
+The words around them are in docs/reproduction.remarks.md, with the names of `facts` in braces for the numbers. The runs,
+before ``python docs/reproduction.py``::
 
     docom compare synthetic --seeds 3 --out out/synthetic
     docom compare mnist --seeds 3 --eval-every 50 --out out/mnist
     docom run synthetic --compressor C --gamma auto --seed S --out out/synthetic-auto/C-S
+    docom run synthetic OPTIONS --seed S --out out/synthetic-variants/NAME-S
 
-the last one for topk:0.05 and quantize:4 and seeds 0, 1, 2; and on a GPU::
+the third one for topk:0.05 and quantize:4, the last one with the names and options of `VARIANTS` below, all for the seeds 0, 1,
+2; and on a GPU::
 
     docom run femnist --device cuda --eval-every 4000 OPTIONS --seed S --out out/femnist/NAME/seed-S
 
@@ -19,7 +22,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from docom import report
@@ -123,6 +126,24 @@ def figure(folder: Path, name: str) -> None:
         shutil.copy(Path(temporary) / "panels-by-bits.png", DOCS / "figures" / f"{name}.png")
 
 
+VARIANTS = {
+    "stale": ("copies of the round before, as in the authors' code", "--set order=stale"),
+    "tensor": ("top-k tensor by tensor, as in the authors' code", "--compressor topk:0.05,scope=tensor"),
+    "float64": ("as printed, in float64", "--dtype float64"),
+}
+
+
+def variants(out: Path) -> list[str]:
+    """DoCoM with top-k and the paper's gamma in other ways, which all grow apart."""
+    lines = ["| variant | options | consensus gap, by seed | smallest on the way, by seed |", "|---|---|---|---|"]
+    for name, (label, options) in VARIANTS.items():
+        runs = report.load(sorted((out / "synthetic-variants").glob(f"{name}-*")))
+        least = [min(record["consensus_gap"] for record in run.records if record["step"] > 0) for run in runs]
+        ends = " / ".join(f"{gap:.3g}" for gap in final(runs, "consensus_gap"))
+        lines.append(f"| {label} | `{options}` | {ends} | {' / '.join(f'{gap:.3g}' for gap in least)} |")
+    return lines
+
+
 def synthetic(out: Path) -> list[str]:
     """The first experiment."""
     found, auto = groups(out / "synthetic"), groups(out / "synthetic-auto")
@@ -170,6 +191,10 @@ def synthetic(out: Path) -> list[str]:
             for key, title in (("loss_worst", "worst loss"), ("grad_norm_worst", "worst gradient norm"))
         ),
         "",
+        "The consensus gap of DoCoM with top-k 5% and the paper's gamma in other ways (`docom run synthetic OPTIONS --seed S`):",
+        "",
+        *variants(out),
+        "",
         f"Samples (of all agents) to a worst loss of {level}:",
         "",
         "| method | samples |",
@@ -199,9 +224,7 @@ def mnist(out: Path) -> list[str]:
 
 
 FEMNIST = {
-    "docom-gap": ("DoCoM, top-k 5%", ""),
-    "docom-topk-0.05": ("DoCoM, top-k 5%, sums of W hat", ""),
-    "docom-auto": ("DoCoM, top-k 5%, measured gamma", "--gamma auto"),
+    "docom-topk-0.05": ("DoCoM, top-k 5%", ""),
     "choco-sgd-topk-0.1": ("CHOCO-SGD, top-k 10%", "--algorithm choco-sgd"),
     "beer-topk-0.05": ("BEER, top-k 5%", "--algorithm beer"),
     "gt-hsgd-none": ("GT-HSGD", "--algorithm gt-hsgd"),
@@ -276,10 +299,65 @@ def femnist(out: Path) -> list[str]:
     ]
 
 
+def at_step(runs: list[RunData], key: str, step: int) -> list[float]:
+    """A measure after so many steps, seed by seed."""
+    return [next(record[key] for record in run.records if record["step"] == step) for run in runs]
+
+
+def between(values: Iterable[float], scale: float = 1.0, digits: int = 1) -> str:
+    """``a to b``, or one number where that says it."""
+    found = sorted(values)
+    low, high = (f"{scale * value:,.{digits}f}" for value in (found[0], found[-1]))
+    return low if low == high else f"{low} to {high}"
+
+
+def times(over: list[float], under: list[float], digits: int = 0) -> str:
+    """How many times larger, over seeds."""
+    return between((a / b for a, b in zip(over, under, strict=True)), digits=digits)
+
+
+def facts(out: Path) -> dict[str, str]:
+    """The numbers that the remarks speak of."""
+    found, auto, networks = groups(out / "synthetic"), groups(out / "synthetic-auto"), groups(out / "mnist")
+    topk, bit4, choco, choco8 = "DoCoM, top-k 5%", "DoCoM, 4 bit", "CHOCO-SGD, top-k 10%", "CHOCO-SGD, 8 bit"
+    cedas = "CEDAS, 8 bit, unbiased"
+    gap, accuracy = "consensus_gap", "test_accuracy_worst"
+    early, late, steps = at_step(found[topk], gap, 8000), final(found[topk], gap), 2000
+    femnist = {name: [records[-1] for records in records_of(out / "femnist" / name)] for name in FEMNIST}
+
+    def ends(name: str, key: str) -> list[float]:
+        return [record[key] for record in femnist[name]]
+
+    return {
+        "gap_bits": times(final(found[choco8], gap), final(found[bit4], gap)),
+        "gap_bits_auto": times(final(found[choco8], gap), final(auto[bit4], gap)),
+        "gap_topk_auto": times(final(found[choco], gap), final(auto[topk], gap)),
+        "gap_topk_early": times(at_step(found[choco], gap, 8000), early),
+        "growth": between(((b / a) ** (1 / steps) for a, b in zip(early, late, strict=True)), digits=4),
+        "gamma_auto": between((run.table("gamma")["model"] for run in auto[topk]), digits=3),
+        "beer_samples": f"{samples_to(found['BEER, top-k 5%'], 0.06) / samples_to(found[topk], 0.06):.0f}",
+        "cedas_bits": times(final(found[cedas], "bits"), final(found[topk], "bits"), 1),
+        "mnist_docom": between(final(networks[topk], accuracy), 100),
+        "mnist_choco": between(final(networks[choco], accuracy), 100),
+        "mnist_cedas": between(final(networks[cedas], accuracy), 100),
+        "mnist_cedas_bits": times(final(networks[cedas], "bits"), final(networks[topk], "bits"), 1),
+        "mnist_beer_samples": times(final(networks["BEER, top-k 5%"], "samples"), final(networks[topk], "samples"), 1),
+        "mnist_gap": times(final(networks[choco], gap), final(networks[topk], gap)),
+        "femnist_docom": between(ends("docom-topk-0.05", accuracy), 100),
+        "femnist_choco": between(ends("choco-sgd-topk-0.1", accuracy), 100),
+        "femnist_beer": between(ends("beer-topk-0.05", accuracy), 100),
+        "femnist_gap": times(ends("choco-sgd-topk-0.1", gap), ends("docom-topk-0.05", gap)),
+        "femnist_gap_beer": times(ends("beer-topk-0.05", gap), ends("docom-topk-0.05", gap)),
+        "femnist_bits": times(ends("gt-hsgd-none", "bits"), ends("docom-topk-0.05", "bits"), 1),
+        "femnist_wild": f"{max(record['loss_worst'] for record in records_of(out / 'femnist' / 'docom-beta-0.01')[0][1:]):.1f}",
+        "femnist_wild_until": f"{ends('docom-beta-0.01', 'step')[0]:,}",
+    }
+
+
 def main() -> None:
     """Read the runs, write the page around the hand-written remarks."""
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "out"
-    remarks = (DOCS / "reproduction.remarks.md").read_text().split("<!-- next -->")
+    remarks = (DOCS / "reproduction.remarks.md").read_text().format(**facts(out)).split("<!-- next -->")
     parts = [
         remarks[0].strip(),
         "",

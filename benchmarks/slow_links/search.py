@@ -2,8 +2,9 @@
 
 The points are drawn beforehand by Optuna's quasi-random sampler, so that a search is a list of runs. A trial ends once it has
 taken more steps than the best before it, because it cannot be better then, or when it is hopelessly behind. The best point
-is run again on the whole test set, with three seeds. Cells (a setting on some shards) are independent: any number of
-processes may share them, also on another machine.
+is run again on the whole test set, with three seeds (one for the transformer). Cells (a setting on some shards) are
+independent: any number of processes may share them, also on another machine. A cell that was searched with fewer trials
+goes on with the others.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from docom.algorithms import find
 from docom.problems import Problem
 from docom.simulator import Simulation
 
-# Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below).
+# Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below or loss above).
 TASKS: dict[str, dict[str, Any]] = {
     "mnist": {
         "trial": 300,
@@ -49,7 +50,14 @@ TASKS: dict[str, dict[str, Any]] = {
         "samples": 2000,
         "hopeless": ((100, 0.4), (200, 0.7), (300, 0.8)),
     },
-    "transformer": {"trial": 120, "final": 160, "look": 20, "final_look": 10, "samples": 128, "hopeless": ()},
+    "transformer": {
+        "trial": 120,
+        "final": 160,
+        "look": 20,
+        "final_look": 10,
+        "samples": 128,
+        "hopeless": ((40, 5.0), (80, 4.6)),
+    },
 }
 NEAR = 0.012  # a glance at 2,000 samples may be wrong by so much
 Curve = list[tuple[int, float]]
@@ -93,13 +101,21 @@ class Walk:
     """One simulated run that is looked at from time to time."""
 
     def __init__(
-        self, cell: dict[str, Any], given: dict[str, Any], seed: int, data: str, samples: int, careful: bool = False
+        self,
+        cell: dict[str, Any],
+        given: dict[str, Any],
+        seed: int,
+        data: str,
+        samples: int,
+        careful: bool = False,
+        device: str = "cpu",
     ) -> None:
         setting, self.task = CATALOGUE[cell["setting"]], cell["task"]
         problem = tasks.problem(self.task, cell["shards"], data)
         simulation = Simulation(
             problem, find(setting.algorithm)(**given), topology=setting.topology, compressor=setting.compressor,
-            batch_size=BATCH, seed=seed,
+            batch_size=BATCH, seed=seed, device=device,
+            exact=self.task == "transformer" and device == "cpu",  # its gradients are quicker one by one there
         )  # fmt: skip
         self.training = simulation.begin()
         self.next = TARGETS[0]
@@ -137,7 +153,8 @@ class Walk:
                     curve.append((self.training.step, self.look()))
                     if not torch.isfinite(torch.tensor(curve[-1][1])) or reached(self.task, curve, goal) is not None:
                         break
-                    if any(self.training.step >= after and curve[-1][1] < least for after, least in hopeless):
+                    behind = [bound for after, bound in hopeless if self.training.step >= after]
+                    if any(reached(self.task, curve[-1:], bound) is None for bound in behind):
                         break
         except FloatingPointError:
             curve.append((self.training.step, float("nan")))
@@ -152,15 +169,19 @@ def reached(task: str, curve: Curve, goal: float) -> int | None:
     return None
 
 
-def search(cell: dict[str, Any], data: str) -> dict[str, Any]:
-    """All trials of a cell, and its best point's steps to every target."""
+def search(
+    cell: dict[str, Any], data: str, device: str = "cpu", before: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """All trials of a cell, but for those made before, and its best point's steps to every target."""
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)  # cannot be batched over agents
     started, rules, task = time.perf_counter(), TASKS[cell["task"]], cell["task"]
     goal = TUNED_FOR if task == "mnist" else TRANSFORMER_TARGETS[-1]
-    setting, trials, limit = CATALOGUE[cell["setting"]], [], rules["trial"]
-    for point in cell["points"]:
-        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"]).run(
+    setting, trials, limit = CATALOGUE[cell["setting"]], list(before["trials"] if before else []), rules["trial"]
+    for trial in trials:
+        limit = min(limit, trial["steps"] or limit)
+    for point in cell["points"][len(trials) :]:
+        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"], device=device).run(
             limit, rules["look"], goal, rules["hopeless"]
         )
         steps = reached(task, curve, goal)
@@ -172,10 +193,12 @@ def search(cell: dict[str, Any], data: str) -> dict[str, Any]:
         )
     sign = -1 if task == "mnist" else 1
     winner = min(trials, key=lambda trial: (trial["steps"] or 10**9, sign * trial["best"], -trial["taken"]))
+    if before is not None and before["hyper"] == hyper(setting, winner["point"]):
+        return before | {"trials": trials, "seconds": round(before["seconds"] + time.perf_counter() - started, 1)}
     targets = TARGETS if task == "mnist" else TRANSFORMER_TARGETS
     runs = []
     for seed in SEEDS if task == "mnist" and winner["steps"] else SEEDS[:1]:
-        walk = Walk(cell, hyper(setting, winner["point"]), seed, data, rules["samples"], careful=True)
+        walk = Walk(cell, hyper(setting, winner["point"]), seed, data, rules["samples"], careful=True, device=device)
         curve = walk.run(rules["final"], rules["final_look"], targets[-1], rules["hopeless"])
         runs.append({"seed": seed, "curve": curve, "steps": {str(t): reached(task, curve, t) for t in targets}})
     sent, taken = walk.training.links.wire_bytes, walk.training.step
@@ -203,23 +226,35 @@ def write(path: Path, value: Any) -> None:
     waiting.rename(path)
 
 
-def search_all(cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, seconds: float = 1e9) -> None:
-    """Every cell that has no result yet, some at a time; no new one is begun after so many seconds."""
-    waiting = [cell for cell in cells if not path_of(folder, cell).exists()]
+def search_all(
+    cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, seconds: float = 1e9, device: str = "cpu"
+) -> None:
+    """Every cell that has no result yet or fewer trials, some at a time; no new one is begun after so many seconds."""
+    made = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
+    before = [made.get(path_of(folder, cell).name) for cell in cells]
+    waiting = [
+        (cell, found)
+        for cell, found in zip(cells, before, strict=True)
+        if found is None or len(found["trials"]) < len(cell["points"])
+    ]
     deadline = time.monotonic() + seconds
     with ProcessPoolExecutor(jobs) as pool:
         futures = {}
         queue = iter(waiting)
         done = 0
         while True:
-            while len(futures) < jobs and time.monotonic() < deadline and (cell := next(queue, None)) is not None:
-                futures[pool.submit(search, cell, data)] = cell
+            while len(futures) < jobs and time.monotonic() < deadline and (work := next(queue, None)) is not None:
+                futures[pool.submit(search, work[0], data, device, work[1])] = work[0]
             if not futures:
                 return
             future = next(as_completed(futures))
-            cell, found = futures.pop(future), future.result()
+            cell, done = futures.pop(future), done + 1
+            try:
+                found = future.result()
+            except Exception as error:  # one cell must not cost the others' hours; it is tried again next time
+                print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {error!r}", flush=True)
+                continue
             write(path_of(folder, cell), found)
-            done += 1
             first = found["runs"][0]["steps"]
             print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {first} in {found['seconds']} s", flush=True)
 
@@ -232,8 +267,9 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("DOCOM_DATA", ""))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    search_all(json.loads(given.plan.read_text()), given.out, given.data, given.jobs, given.seconds)
+    search_all(json.loads(given.plan.read_text()), given.out, given.data, given.jobs, given.seconds, given.device)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ TUNED_FOR = 0.92
 TRIALS = 12
 SEEDS = (0, 1, 2)
 TRANSFORMER_TARGETS = (4.2, 4.0, 3.8)  # bits a character
-TRANSFORMER_TRIALS = 4
+TRANSFORMER_TRIALS = 8
 TRANSFORMER_LR = (0.1, 4.0)
 
 
@@ -73,7 +73,7 @@ def _catalogue() -> list[Setting]:
     for rank in (1, 2, 4):
         found.append(
             Setting(f"ddp-powersgd-{rank}", f"DDP, PowerSGD rank {rank}", "allreduce-sgd", f"mean-lowrank:{rank}",
-                    search=centre, hook=f"powersgd:{rank}", transformer=rank == 1)
+                    search=centre, hook=f"powersgd:{rank}", transformer=True)
         )  # fmt: skip
     for graph in ("ring", "exponential", "complete"):
         if graph != "exponential":
@@ -119,7 +119,7 @@ def _catalogue() -> list[Setting]:
         for graph in graphs:
             found.append(
                 Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {words}, bf16, {graph}", "docom",
-                        half, graph, EDGE, AT_ONCE, transformer=rounds == 2)
+                        half, graph, EDGE, AT_ONCE, transformer=True)
             )  # fmt: skip
     found.append(
         Setting("powergossip-ring", "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring", "choco-sgd",
@@ -140,7 +140,7 @@ def _catalogue() -> list[Setting]:
             found.append(
                 Setting(f"links-{rank}-{sides}-{values}-{graph}", f"Averages over links, {words}, {graph}", "allreduce-sgd", spec,
                         graph, centre, like=f"links-{rank}-{sides}-{values}-exponential" if graph == "ring" else None,
-                        transformer=graph == "exponential" and (rank, sides) == (2, 1))
+                        transformer=graph == "exponential" and (rank, sides) in ((1, 2), (2, 1), (4, 1)) and values == "bf16")
             )  # fmt: skip
     found.append(
         Setting("links-storm-exponential", "Averages over links, STORM, rank 1, both factors, bf16, exponential",

@@ -52,8 +52,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the next character, at every place."""
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
-        hidden = self.characters(x) + self.places(torch.arange(x.shape[1]))
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
+        hidden = self.characters(x) + self.places(torch.arange(x.shape[1], device=x.device))
         with sdpa_kernel(SDPBackend.MATH):  # the one that can be batched over agents
             hidden = self.layers(hidden, mask=mask)
         scores: Tensor = hidden @ self.characters.weight.T / WIDTH**0.5

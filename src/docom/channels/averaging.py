@@ -22,7 +22,15 @@ from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.compressors import MeanLowRank
-from docom.compressors.lowrank import first_basis, next_basis, outer, split_matrices
+from docom.compressors.lowrank import (
+    first_basis,
+    in_stacks,
+    next_basis,
+    orthonormal_basis,
+    outer,
+    split_matrices,
+    stacks,
+)
 from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
@@ -48,11 +56,15 @@ class LowRankMeanChannel(Channel):
         self.sides, self.wire = compressor.sides, torch.bfloat16 if compressor.values == "bf16" else dtype
         self.blocks, self.whole = split_matrices(layout, compressor.rank)
         everyone = torch.zeros_like(transport.agents)  # one basis for all, whoever holds it
-        rights = [first_basis(block, b, everyone, dtype, key) for b, block in enumerate(self.blocks)]
-        self.bases = {f"right{b}": orthonormalise(basis) for b, basis in enumerate(rights)}
-        if self.sides == 1:
-            for b, block in enumerate(self.blocks):
-                self.bases[f"left{b}"] = rights[b].new_zeros(len(everyone), block.rows, block.rank)
+        bases = [first_basis(block, b, everyone, dtype, key) for b, block in enumerate(self.blocks)]
+        self.stacks = stacks(self.blocks)
+        self._rights = [
+            in_stacks(orthonormalise, torch.stack([bases[b] for b in stack.numbers], dim=1)) for stack in self.stacks
+        ]
+        self._lefts = [
+            right.new_zeros(len(everyone), len(stack.numbers), stack.rows, stack.rank)
+            for stack, right in zip(self.stacks, self._rights, strict=True)
+        ]
         self.average = (
             _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
         )
@@ -84,56 +96,50 @@ class LowRankMeanChannel(Channel):
         return self.result
 
     def _both_factors(self, target: Tensor, result: Tensor) -> None:
-        matrices = [self._matrix(target, b) for b in range(len(self.blocks))]
-        projections = [product(matrix, self.bases[f"right{b}"]) for b, matrix in enumerate(matrices)]
-        found = self._averaged([*projections, *(target[:, span] for span in self.whole)])
-        lefts = [orthonormalise(projection) for projection in found[: len(self.blocks)]]
-        self._finish_whole(target, result, found[len(self.blocks) :])
-        own = [product_transposed(matrix, left) for matrix, left in zip(matrices, lefts, strict=True)]
-        for b, (left, mine, right) in enumerate(zip(lefts, own, self._averaged(own), strict=True)):
-            self._finish(target, result, b, outer(left, mine), outer(left, right))
-            self.bases[f"right{b}"].copy_(next_basis(right, self.bases[f"right{b}"]))
+        matrices = [stack.take(target) for stack in self.stacks]
+        projections = [in_stacks(product, *pair) for pair in zip(matrices, self._rights, strict=True)]
+        *found, whole = self._averaged([*projections, self._whole(target)])
+        self._finish_whole(target, result, whole)
+        lefts = [in_stacks(orthonormalise, projection) for projection in found]
+        own = [in_stacks(product_transposed, *pair) for pair in zip(matrices, lefts, strict=True)]
+        averages = self._averaged(own) if own else []
+        for number, (left, mine, right) in enumerate(zip(lefts, own, averages, strict=True)):
+            sent, came = in_stacks(outer, left, mine), in_stacks(outer, left, right)
+            self._finish(target, result, number, matrices[number] - sent, came)
+            self._rights[number].copy_(in_stacks(next_basis, right, self._rights[number]))
 
     def _one_factor(self, target: Tensor, result: Tensor, right_known: bool) -> None:
-        known, other = ("right", "left") if right_known else ("left", "right")
-        bases = [self.bases[f"{known}{b}"] for b in range(len(self.blocks))]
+        known, other = (self._rights, self._lefts) if right_known else (self._lefts, self._rights)
         multiply = product if right_known else product_transposed
-        own = [multiply(self._matrix(target, b), basis) for b, basis in enumerate(bases)]
-        found = self._averaged([*own, *(target[:, span] for span in self.whole)])
-        self._finish_whole(target, result, found[len(self.blocks) :])
-        for b, (basis, mine, factor) in enumerate(zip(bases, own, found, strict=False)):
+        matrices = [stack.take(target) for stack in self.stacks]
+        own = [in_stacks(multiply, *pair) for pair in zip(matrices, known, strict=True)]
+        *found, whole = self._averaged([*own, self._whole(target)])
+        self._finish_whole(target, result, whole)
+        for number, (basis, mine, factor) in enumerate(zip(known, own, found, strict=True)):
             sent, came = (
-                (outer(mine, basis), outer(factor, basis))
-                if right_known
-                else (outer(basis, mine), outer(basis, factor))
+                in_stacks(outer, *((part, basis) if right_known else (basis, part))) for part in (mine, factor)
             )
-            self._finish(target, result, b, sent, came)
-            self.bases[f"{other}{b}"].copy_(self._following(factor, self.bases[f"{other}{b}"]))
+            self._finish(target, result, number, matrices[number] - sent, came)
+            other[number].copy_(in_stacks(orthonormal_basis, factor, other[number]))
 
-    def _following(self, factor: Tensor, before: Tensor) -> Tensor:
-        """The factor made orthonormal; a column that vanished keeps its direction, or it would stay zero for ever."""
-        fresh = orthonormalise(factor)
-        empty = fresh.abs().amax(dim=1, keepdim=True) == 0
-        return torch.where(empty, before, fresh)
+    def _finish(self, target: Tensor, result: Tensor, number: int, left_out: Tensor, came: Tensor) -> None:
+        self.stacks[number].put(left_out, target)
+        self.stacks[number].put(came, result)
 
-    def _matrix(self, rows: Tensor, b: int) -> Tensor:
-        block = self.blocks[b]
-        return rows[:, block.span].reshape(len(rows), block.rows, block.columns)
+    def _whole(self, rows: Tensor) -> Tensor:
+        """The tensors that are sent whole, side by side."""
+        return torch.cat([rows[:, :0], *(rows[:, span] for span in self.whole)], dim=1)
 
-    def _finish(self, target: Tensor, result: Tensor, b: int, sent: Tensor, came: Tensor) -> None:
-        span = self.blocks[b].span
-        target[:, span] -= sent.flatten(1)
-        result[:, span] = came.flatten(1)
-
-    def _finish_whole(self, target: Tensor, result: Tensor, found: list[Tensor]) -> None:
-        for span, average in zip(self.whole, found, strict=True):
-            target[:, span] -= self._rounded(target[:, span])
-            result[:, span] = average
+    def _finish_whole(self, target: Tensor, result: Tensor, average: Tensor) -> None:
+        if not self.whole:
+            return
+        own = self._whole(target)
+        sizes = [span.stop - span.start for span in self.whole]
+        for rows, values in ((target, own - self._rounded(own)), (result, average)):
+            torch._foreach_copy_([rows[:, span] for span in self.whole], list(values.split(sizes, dim=1)))
 
     def _averaged(self, pieces: list[Tensor]) -> list[Tensor]:
         """The average over all agents of every piece, in exchanges for all of them together."""
-        if not pieces:
-            return []
         flat = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
         for number in range(self.average.rounds):
             flat = self.average(flat.to(self.wire), number, self.place).to(flat.dtype)
@@ -143,6 +149,17 @@ class LowRankMeanChannel(Channel):
 
     def _rounded(self, rows: Tensor) -> Tensor:
         return rows.to(self.wire).to(rows.dtype)
+
+    @property
+    def bases(self) -> dict[str, Tensor]:
+        """The factors that the next rounds start from, block by block."""
+        sides = {"right": self._rights} | ({"left": self._lefts} if self.sides == 1 else {})
+        return {
+            f"{side}{number}": rows[:, place]
+            for side, stacked in sides.items()
+            for stack, rows in zip(self.stacks, stacked, strict=True)
+            for place, number in enumerate(stack.numbers)
+        }
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""

@@ -16,12 +16,22 @@ matrix comes first in every difference, so that both ends compute the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.compressors import EdgeLowRank
-from docom.compressors.lowrank import Block, first_basis, next_basis, outer, split_matrices
+from docom.compressors.lowrank import (
+    first_basis,
+    in_stacks,
+    next_basis,
+    orthonormal_basis,
+    outer,
+    split_matrices,
+    stacks,
+)
 from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
@@ -64,11 +74,18 @@ class EdgeChannel(Channel):
         number = {edge: e for e, edge in enumerate(network.edges)}
         edges = [number[min(end), max(end)] for end in self.ends]
         ids = torch.tensor(edges, dtype=torch.int64, device=device)
-        self.bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
+        self.indices = [
+            None if len(rows) == len(agents) else torch.tensor(rows, dtype=torch.int64, device=device)
+            for rows in self.slots
+        ]
+        self.stacks = stacks(self.blocks)
+        bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
+        self._rights = [torch.stack([bases[b] for b in stack.numbers], dim=1) for stack in self.stacks]
         if self.sides == 1:
-            self.bases = [orthonormalise(basis) for basis in self.bases]
-        self.lefts = [
-            basis.new_zeros(len(ids), b.rows, b.rank) for b, basis in zip(self.blocks, self.bases, strict=True)
+            self._rights = [in_stacks(orthonormalise, right) for right in self._rights]
+        self._lefts = [
+            right.new_zeros(len(ids), len(stack.numbers), stack.rows, stack.rank)
+            for stack, right in zip(self.stacks, self._rights, strict=True)
         ]
         # An odd number of one-sided rounds sends one factor more in one step and the other in the next: this is their mean.
         words = self.repeats * self.sides * sum((b.rows + b.columns) * b.rank for b in self.blocks) / 2
@@ -99,113 +116,126 @@ class EdgeChannel(Channel):
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`; there are no copies to damp."""
         self.inspect(x)
-        gap = self.gap.zero_()
+        matrices = [stack.take(x) for stack in self.stacks]
+        moved = [torch.zeros_like(matrix) for matrix in matrices]
+        vectors = torch.cat([x[:, span] for span in self.whole], dim=1) if self.whole else None
         for repeat in range(self.repeats if self.blocks else 1):
+            current = [matrix + gap for matrix, gap in zip(matrices, moved, strict=True)] if repeat else matrices
+            sent = vectors if repeat == 0 else None
             if self.sides == 1:
-                self._half_round(x, gap, self.rounds * self.repeats + repeat, first=repeat == 0)
+                answer = self._half_round(current, moved, sent, self.rounds * self.repeats + repeat)
             else:
-                self._round(x, gap, first=repeat == 0)
+                answer = self._round(current, moved, sent)
+            if vectors is not None and answer is not None:
+                self._put_vectors(vectors, answer)
+        for stack, gap in zip(self.stacks, moved, strict=True):
+            stack.put(gap, self.gap)
         self.count()
         self._turn = 0
-        return gap
+        return self.gap
 
-    def _round(self, x: Tensor, gap: Tensor, first: bool) -> None:
-        """One power-gossip round from ``x + gap``, added to ``gap``."""
-        spans = [block.span for block in self.blocks]
-        current = {span.start: x[:, span] + gap[:, span] for span in spans}
+    def _round(self, current: list[Tensor], moved: list[Tensor], vectors: Tensor | None) -> Tensor | None:
+        """One power-gossip round from ``current``, added to ``moved``; the ends' differences of the vectors, if given."""
         projections = [
-            self._each_end(current[block.span.start], block, basis, product)
-            for block, basis in zip(self.blocks, self.bases, strict=True)
+            self._each_end(matrix, right, product) for matrix, right in zip(current, self._rights, strict=True)
         ]
-        lefts = [orthonormalise(self._difference(projection)) for projection in self._swapped(projections)]
+        differences, _ = self._differences(projections, None)
+        lefts = [in_stacks(orthonormalise, difference) for difference in differences]
         products = [
-            self._each_end(current[block.span.start], block, left, product_transposed)
-            for block, left in zip(self.blocks, lefts, strict=True)
+            self._each_end(matrix, left, product_transposed) for matrix, left in zip(current, lefts, strict=True)
         ]
-        whole = [self._at_ends(x[:, span]).unsqueeze(2) for span in self.whole] if first else []
-        answers = self._swapped(products + whole)
-        for number, (block, left) in enumerate(zip(self.blocks, lefts, strict=True)):
-            right = self._difference(answers[number])
-            self.bases[number].copy_(next_basis(right, self.bases[number]))
-            self._add(gap, block.span, outer(left, right).flatten(1))
-        for span, answer in zip(self.whole, answers[len(self.blocks) :], strict=False):
-            self._add(gap, span, self._difference(answer).flatten(1))
+        rights, answer = self._differences(products, vectors)
+        for gap, basis, left, right in zip(moved, self._rights, lefts, rights, strict=True):
+            self._add(gap, in_stacks(outer, left, self._scaled(right)))
+            basis.copy_(in_stacks(next_basis, right, basis))
+        return answer
 
-    def _half_round(self, x: Tensor, gap: Tensor, number: int, first: bool) -> None:
-        """One factor of a round from ``x + gap``, along the other factor of the round before."""
+    def _half_round(
+        self, current: list[Tensor], moved: list[Tensor], vectors: Tensor | None, number: int
+    ) -> Tensor | None:
+        """One factor of a round, along the other factor of the round before."""
         rightwards = number % 2 == 0
-        known, other = (self.bases, self.lefts) if rightwards else (self.lefts, self.bases)
-        products = [
-            self._each_end(
-                x[:, block.span] + gap[:, block.span], block, basis, product if rightwards else product_transposed
-            )
-            for block, basis in zip(self.blocks, known, strict=True)
-        ]
-        whole = [self._at_ends(x[:, span]).unsqueeze(2) for span in self.whole] if first else []
-        answers = self._swapped(products + whole)
-        for block, basis, following, answer in zip(self.blocks, known, other, answers, strict=False):
-            found = self._difference(answer)
-            self._add(gap, block.span, (outer(found, basis) if rightwards else outer(basis, found)).flatten(1))
-            fresh = orthonormalise(found)
-            # A column that vanished keeps its direction, or it would stay zero for ever.
-            following.copy_(torch.where(fresh.abs().amax(dim=1, keepdim=True) == 0, following, fresh))
-        for span, answer in zip(self.whole, answers[len(self.blocks) :], strict=False):
-            self._add(gap, span, self._difference(answer).flatten(1))
+        known, other = (self._rights, self._lefts) if rightwards else (self._lefts, self._rights)
+        multiply = product if rightwards else product_transposed
+        products = [self._each_end(matrix, basis, multiply) for matrix, basis in zip(current, known, strict=True)]
+        found, answer = self._differences(products, vectors)
+        for gap, basis, following, factor in zip(moved, known, other, found, strict=True):
+            pair = (self._scaled(factor), basis) if rightwards else (basis, self._scaled(factor))
+            self._add(gap, in_stacks(outer, *pair))
+            following.copy_(in_stacks(orthonormal_basis, factor, following))
+        return answer
 
-    def _each_end(self, rows: Tensor, block: Block, factors: Tensor, multiply: object) -> Tensor:
+    def _each_end(self, matrices: Tensor, factors: Tensor, multiply: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """``multiply(matrix of the agent, factor of the edge)`` at every end."""
-        matrices = rows.reshape(len(rows), block.rows, block.columns)
-        results, start = [], 0
-        for slot in self.slots:
-            chosen = matrices if len(slot) == len(matrices) else matrices[slot]
-            results.append(multiply(chosen, factors[start : start + len(slot)]))  # type: ignore[operator]
-            start += len(slot)
-        return torch.cat(results)
+        parts = zip(self._by_slot(matrices), factors.split([len(slot) for slot in self.slots]), strict=True)
+        return torch.cat([in_stacks(multiply, matrix, factor) for matrix, factor in parts])
 
-    def _at_ends(self, rows: Tensor) -> Tensor:
-        return torch.cat([rows[slot] for slot in self.slots])
+    def _by_slot(self, rows: Tensor) -> list[Tensor]:
+        """The rows of the agents that have a slot-th neighbour, slot by slot."""
+        return [rows if index is None else rows[index] for index in self.indices]
 
-    def _swapped(self, pieces: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Every piece beside what the other end has, after one exchange for all of them together."""
-        if not pieces:
-            return []
+    def _differences(self, pieces: list[Tensor], vectors: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+        """Lower agent's minus higher agent's, at both ends, after one exchange for all pieces together."""
         flat = [piece.flatten(1) for piece in pieces]
+        if vectors is not None:
+            flat.append(torch.cat(self._by_slot(vectors)))
+        if not flat:
+            return [], None
         sent = torch.cat(flat, dim=1).to(self.wire)
-        answer = self.transport.swap(sent, self.ends, self.place).to(flat[0].dtype)
+        theirs = self.transport.swap(sent, self.ends, self.place).to(flat[0].dtype)
         self._turn += 1
-        sizes = [piece.shape[1] for piece in flat]
-        both = zip(pieces, sent.to(flat[0].dtype).split(sizes, dim=1), answer.split(sizes, dim=1), strict=True)
-        return [(mine.reshape(piece.shape), their.reshape(piece.shape)) for piece, mine, their in both]
+        mine, lower = sent.to(flat[0].dtype), (self.signs > 0).unsqueeze(1)
+        difference = torch.where(lower, mine, theirs) - torch.where(lower, theirs, mine)
+        parts = difference.split([piece.shape[1] for piece in flat], dim=1)
+        found = [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=False)]
+        return found, None if vectors is None else parts[-1]
 
-    def _difference(self, pair: tuple[Tensor, Tensor]) -> Tensor:
-        """Lower agent's piece minus higher agent's, at both ends."""
-        mine, theirs = pair
-        lower = (self.signs > 0).reshape(-1, 1, 1)
-        return torch.where(lower, mine - theirs, theirs - mine)
+    def _scaled(self, factor: Tensor) -> Tensor:
+        """Times the edge's weight, with the sign of this end."""
+        return (self.signs * self.weights).reshape(-1, 1, 1, 1) * factor
 
-    def _add(self, gap: Tensor, span: slice, corrections: Tensor) -> None:
-        """``gap_i -= sign W_ij correction`` for all ends of i, neighbours in ascending order."""
-        scaled = (self.signs * self.weights).unsqueeze(1) * corrections
-        start = 0
-        for slot in self.slots:
-            rows = torch.tensor(slot, dtype=torch.int64, device=gap.device)
-            gap[rows, span] -= scaled[start : start + len(slot)]
-            start += len(slot)
+    def _add(self, gap: Tensor, corrections: Tensor) -> None:
+        """``gap_i -= correction`` for all ends of i, neighbours in ascending order."""
+        for index, part in zip(self.indices, corrections.split([len(slot) for slot in self.slots]), strict=True):
+            if index is None:
+                gap -= part
+            else:
+                gap[index] -= part
+
+    def _put_vectors(self, vectors: Tensor, differences: Tensor) -> None:
+        """Tensors sent whole are mixed exactly."""
+        gap = torch.zeros_like(vectors)
+        self._add(gap, (self.signs * self.weights).unsqueeze(1) * differences)
+        sizes = [span.stop - span.start for span in self.whole]
+        torch._foreach_copy_([self.gap[:, span] for span in self.whole], list(gap.split(sizes, dim=1)))
+
+    @property
+    def bases(self) -> list[Tensor]:
+        """The right factor of every block at every end."""
+        return self._block_by_block(self._rights)
+
+    def _block_by_block(self, stacked: list[Tensor]) -> list[Tensor]:
+        found = {
+            number: rows[:, place]
+            for stack, rows in zip(self.stacks, stacked, strict=True)
+            for place, number in enumerate(stack.numbers)
+        }
+        return [found[number] for number in range(len(self.blocks))]
+
+    def _kept(self) -> dict[str, Tensor]:
+        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
+        if self.sides == 1:
+            kept |= {f"left{b}": left for b, left in enumerate(self._block_by_block(self._lefts))}
+        return kept
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`: an agent's bases in the order of its neighbours, padded to the largest degree."""
-        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
-        if self.sides == 1:
-            kept |= {f"left{b}": left for b, left in enumerate(self.lefts)}
-        return {"gap": self.gap} | {name: self._by_agent(rows) for name, rows in kept.items()}
+        return {"gap": self.gap} | {name: self._by_agent(rows) for name, rows in self._kept().items()}
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """See `Channel.load`."""
         self.gap.copy_(rows["gap"])
-        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
-        if self.sides == 1:
-            kept |= {f"left{b}": left for b, left in enumerate(self.lefts)}
-        for name, basis in kept.items():
+        for name, basis in self._kept().items():
             basis.copy_(torch.cat([rows[name][slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
 
     def _by_agent(self, basis: Tensor) -> Tensor:

@@ -152,24 +152,7 @@ def orthonormalise(columns: Tensor) -> Tensor:
 
     Done twice over, which is enough for orthogonality to rounding, and in a fixed order of sums.
     """
-    out = columns.clone()
-    tiny = torch.finfo(columns.dtype).eps
-    for rank in range(columns.shape[2]):
-        column = out[:, :, rank].contiguous()
-        before = sum_squares(column).sqrt()
-        for _ in range(2):
-            for earlier in range(rank):
-                direction = out[:, :, earlier].contiguous()
-                column = column - _dot(direction, column).unsqueeze(1) * direction
-        length = sum_squares(column).sqrt()
-        keep = (length > 16 * tiny * before) & (length > 0)
-        scale = torch.where(keep, 1 / length, torch.zeros_like(length))
-        out[:, :, rank] = (column * scale.unsqueeze(1)).to(columns.dtype)
-    return out
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return product(x.unsqueeze(1), y.unsqueeze(2)).reshape(len(x))
+    return _kernels(columns).orthonormalise(columns)  # type: ignore[no-any-return]
 
 
 def nonfinite_rows(x: Tensor) -> Tensor:

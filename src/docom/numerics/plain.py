@@ -163,3 +163,25 @@ def product(matrix: Tensor, factor: Tensor) -> Tensor:
 def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
     """See `docom.numerics.product_transposed`."""
     return matrix.transpose(1, 2) @ factor
+
+
+def orthonormalise(columns: Tensor) -> Tensor:
+    """See `docom.numerics.orthonormalise`."""
+    out = columns.clone()
+    tiny = torch.finfo(columns.dtype).eps
+    for rank in range(columns.shape[2]):
+        column = out[:, :, rank].contiguous()
+        before = sum_squares(column).sqrt()
+        for _ in range(2):
+            for earlier in range(rank):
+                direction = out[:, :, earlier].contiguous()
+                column = column - _dot(direction, column).unsqueeze(1) * direction
+        length = sum_squares(column).sqrt()
+        keep = (length > 16 * tiny * before) & (length > 0)
+        scale = torch.where(keep, 1 / length, torch.zeros_like(length))
+        out[:, :, rank] = (column * scale.unsqueeze(1)).to(columns.dtype)
+    return out
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return product(x.unsqueeze(1), y.unsqueeze(2)).reshape(len(x))

@@ -136,11 +136,23 @@ class ModuleProblem(Problem):
 
     def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         parameters = self._unflatten(point)
-        gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
+        if len(point) == 1:
+            gradients = self._gradient_of_one(parameters, inputs[0], targets[0])
+        else:
+            gradients = vmap(grad(self._loss), randomness="different")(parameters, inputs, targets)
         rows = torch.empty_like(point)
         for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
             torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
         return rows
+
+    def _gradient_of_one(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """By autograd itself, which takes two thirds of the time where there is nothing to batch over."""
+        with torch.enable_grad():
+            leaves = {name: row[0].detach().requires_grad_() for name, row in parameters.items()}
+            found = torch.autograd.grad(
+                self._loss(leaves, inputs, targets), list(leaves.values()), allow_unused=True, materialize_grads=True
+            )
+        return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, found, strict=True)}
 
     def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
         if samples is None:

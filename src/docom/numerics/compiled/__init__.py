@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from docom.numerics.compiled.combination import combine, combine_in_turn
 from docom.numerics.compiled.mixing import add_sparse, mix, mix_sparse
-from docom.numerics.compiled.products import product, product_transposed
+from docom.numerics.compiled.products import orthonormalise, product, product_transposed
 from docom.numerics.compiled.quantisation import add_quantised, dequantise, quantise
 from docom.numerics.compiled.selection import select_top
 from docom.numerics.compiled.sums import nonfinite_rows, sum_absolute, sum_squares
@@ -21,6 +21,7 @@ __all__ = [
     "mix",
     "mix_sparse",
     "nonfinite_rows",
+    "orthonormalise",
     "product",
     "product_transposed",
     "quantise",
