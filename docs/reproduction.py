@@ -256,6 +256,8 @@ def femnist_figure(runs: dict[str, list[Records]]) -> None:
         for name, seeds in runs.items():
             by_step = [{record["step"]: record[key] for record in records if record["step"] > 0} for records in seeds]
             steps = sorted(set.intersection(*map(set, by_step)))
+            if not steps:  # diverged before its first record
+                continue
             values = [[found[step] for found in by_step] for step in steps]
             (line,) = axis.plot(steps, [sum(v) / len(v) for v in values], label=FEMNIST[name][0], linewidth=1.5)
             axis.fill_between(steps, list(map(min, values)), list(map(max, values)), color=line.get_color(), alpha=0.2)
@@ -334,7 +336,7 @@ def facts(out: Path) -> dict[str, str]:
         "gap_topk_auto": times(final(found[choco], gap), final(auto[topk], gap)),
         "gap_topk_early": times(at_step(found[choco], gap, 8000), early),
         "growth": between(((b / a) ** (1 / steps) for a, b in zip(early, late, strict=True)), digits=4),
-        "gamma_auto": between((run.table("gamma")["model"] for run in auto[topk]), digits=3),
+        "gamma_auto": between((run.table("gamma")["gamma"] for run in auto[topk]), digits=3),
         "beer_samples": f"{samples_to(found['BEER, top-k 5%'], 0.06) / samples_to(found[topk], 0.06):.0f}",
         "cedas_bits": times(final(found[cedas], "bits"), final(found[topk], "bits"), 1),
         "mnist_docom": between(final(networks[topk], accuracy), 100),

@@ -16,7 +16,7 @@ from docom.layout import Layout
 from docom.transports import InProcess
 from docom.weights import Network, averaging_rounds
 
-LAYOUT = Layout(((6, 5), (8,), (3, 2, 4)))
+LAYOUT = Layout(((6, 5), (8,), (3, 2, 4), (6, 5), (3,)))  # two matrices of one shape, two vectors
 NETWORKS = [
     ("ring", 3), ("ring", 5), ("ring", 8), ("path", 4), ("star", 6), ("complete", 1), ("complete", 2), ("complete", 7),
     ("hypercube", 8), ("exponential", 8), ("exponential", 6), ("erdos-renyi:0.5", 7), ("torus:3x4", 12),
@@ -150,7 +150,7 @@ def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages:
     channel, transport = opened(network, f"mean-lowrank:2,over=links,sides={sides},values={values}", torch.float32)
     for t in range(2):
         channel.mean(rows(8, t, torch.float32))
-    words = sides * 2 * (6 + 5 + 3 + 8) + 2 * 8  # in two rounds: one factor each, or both, and the vector
+    words = sides * 2 * (6 + 5 + 3 + 8 + 6 + 5) + 2 * (8 + 3)  # in two rounds: one factor each, or both, and the vectors
     assert (
         transport.bytes_sent
         == channel.rounds * channel.bytes_per_round
@@ -161,7 +161,7 @@ def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages:
 
 def test_all_reduce_is_priced_as_a_ring_does_it() -> None:
     channel, _ = opened(docom.network("ring", 5), "mean-lowrank:1")
-    words = 6 + 5 + 3 + 8 + 8
+    words = 6 + 5 + 3 + 8 + 6 + 5 + 8 + 3
     assert channel.bytes_per_round == 2 * 4 * words * 8
     assert channel.bits_per_round == pytest.approx(2 * 4 / 5 * words * 32)
 
@@ -183,7 +183,7 @@ def test_half_rounds_keep_the_mean_and_agree(rounds: int, values: str) -> None:
         x = x + channel.push(x)
         assert torch.allclose(x.mean(dim=0), mean, atol=1e-10)
     assert float((x - mean).abs().max()) < 0.1
-    words = rounds * (6 + 5 + 3 + 8) / 2 + 8
+    words = rounds * (6 + 5 + 3 + 8 + 6 + 5) / 2 + 8 + 3
     assert transport.bytes_sent == links.wire_bytes == 200 * words * 12 * (2 if values == "bf16" else 8)
 
 

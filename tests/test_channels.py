@@ -31,7 +31,7 @@ from docom.transports import Code, InProcess, Place
 from docom.weights import Network
 
 SETTLED = settings(deadline=None, max_examples=15)
-LAYOUT = Layout(((6, 5), (8,), (3, 2, 4)))
+LAYOUT = Layout(((6, 5), (8,), (3, 2, 4), (6, 5), (3,)))  # two matrices of one shape, two vectors
 SEED = 11
 
 REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank | MeanLowRank)]
@@ -587,7 +587,7 @@ def test_edge_counters(spelling: str, rank: int, rounds: int, where: tuple[str, 
     channel, links, transport = opened(network, spelling, through_bytes=True)
     for t in range(2):
         channel.push(rows(network.n, t))
-    words = rounds * rank * (6 + 5) + 8 + rounds * rank * (3 + 8)
+    words = rounds * rank * (6 + 5 + 3 + 8 + 6 + 5) + 8 + 3
     ends = 2 * len(network.edges)
     assert links.wire_bytes == 2 * 8 * words * ends == transport.bytes_sent
     assert links.bits == pytest.approx(2 * 32 * words * ends / network.n)

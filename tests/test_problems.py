@@ -486,6 +486,35 @@ def test_long_data_are_evaluated_in_pieces() -> None:
     assert float(linear.evaluate(row).loss) == pytest.approx(float(expected), rel=1e-12)
 
 
+class Partly(nn.Module):
+    """A module with a parameter that its outputs do not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.idle = nn.Linear(5, 3), nn.Parameter(torch.ones(2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.tanh(self.layer(inputs))
+
+
+def test_one_agent_alone_is_differentiated_as_many_together() -> None:
+    """By autograd instead of `vmap`: the same gradients, also of parameters that are not used."""
+    problem = ModuleProblem(Partly(), [(random(6, 5, seed=i), classes(6)) for i in range(3)], weight_decay=0.1)
+    problem = problem.to(torch.float64, "cpu")
+    rows = random(3, problem.dimension, seed=9).double()
+    samples = torch.tensor([[0, 3], [1, 1], [5, 2]])
+    (together,) = problem.gradients([rows], samples, torch.arange(3))
+    for i in range(3):
+        one = slice(i, i + 1)
+        with torch.no_grad():
+            (alone,) = problem.gradients([rows[one]], samples[one], torch.tensor([i]))
+        torch.testing.assert_close(alone, together[one], rtol=1e-12, atol=1e-12)
+        assert not alone.requires_grad
+    idle = problem.layout.names.index("idle")
+    _, span = list(problem.layout.spans())[idle]
+    torch.testing.assert_close(together[:, span], 0.1 * rows[:, span])
+
+
 def dropout_problem(counts: tuple[int, ...] = (6, 6, 6)) -> ModuleProblem:
     module = made(lambda: nn.Sequential(nn.Linear(5, 40), nn.Dropout(0.5), nn.Linear(40, 3)))
     return ModuleProblem(module, [(random(m, 5, seed=m + 70), classes(m)) for m in counts])
