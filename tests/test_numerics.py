@@ -561,6 +561,14 @@ def test_orthonormalise_is_gram_schmidt(case: tuple[Tensor, Tensor, Tensor], nea
     assert_rows_stand_alone(lambda i: numerics.orthonormalise(columns[i]), m)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 300, 3000])
+def test_gram_schmidt_compiled_is_that_of_plain_torch(rows: int) -> None:
+    columns = make_rows(3, 4 * rows, torch.float64, "normal", rows).reshape(3, rows, 4)
+    columns[1, :, 2] = 0  # a column that vanishes
+    columns[2, :, 1] = columns[2, :, 0]
+    torch.testing.assert_close(compiled.orthonormalise(columns), plain.orthonormalise(columns), rtol=1e-10, atol=1e-10)
+
+
 @SETTLED
 @given(st.integers(1, 3), st.integers(2, 25), DTYPES, SEEDS)
 def test_columns_in_the_span_of_earlier_ones_become_zero(m: int, a: int, dtype: torch.dtype, seed: int) -> None:
