@@ -150,7 +150,9 @@ def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages:
     channel, transport = opened(network, f"mean-lowrank:2,over=links,sides={sides},values={values}", torch.float32)
     for t in range(2):
         channel.mean(rows(8, t, torch.float32))
-    words = sides * 2 * (6 + 5 + 3 + 8 + 6 + 5) + 2 * (8 + 3)  # in two rounds: one factor each, or both, and the vectors
+    words = sides * 2 * (6 + 5 + 3 + 8 + 6 + 5) + 2 * (
+        8 + 3
+    )  # in two rounds: one factor each, or both, and the vectors
     assert (
         transport.bytes_sent
         == channel.rounds * channel.bytes_per_round
