@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
@@ -120,7 +121,9 @@ class ModuleProblem(Problem):
     def _seen_fixed(self, generators: list[torch.Generator], point: Tensor, inputs: Tensor, targets: Tensor) -> bool:
         """Whether a gradient is found without a random number and without the host waiting for a value."""
         before, mode = [generator.get_state() for generator in generators], torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it does not see every way to wait; recording would refuse those
+            torch.cuda.set_sync_debug_mode("error")
         try:
             self._gradient(point, inputs, targets)
         except RuntimeError:  # told again below, should it be of another kind
