@@ -118,7 +118,7 @@ def test_paired_agents_end_with_the_same_bits(values: str, graph: str) -> None:
     for t in range(4):
         result = channel.mean(rows(8, t, torch.float32))
         assert all(torch.equal(row, result[0]) for row in result)
-        assert all(torch.equal(basis[0], row) for basis in channel.bases.values() for row in basis)
+        assert all(torch.equal(basis[0], row) for basis in channel.factors.values() for row in basis)
 
 
 def test_a_mean_of_that_rank_is_exact_at_once() -> None:
@@ -150,9 +150,8 @@ def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages:
     channel, transport = opened(network, f"mean-lowrank:2,over=links,sides={sides},values={values}", torch.float32)
     for t in range(2):
         channel.mean(rows(8, t, torch.float32))
-    words = sides * 2 * (6 + 5 + 3 + 8 + 6 + 5) + 2 * (
-        8 + 3
-    )  # in two rounds: one factor each, or both, and the vectors
+    # In two rounds: one factor each, or both, and the vectors.
+    words = sides * 2 * (6 + 5 + 3 + 8 + 6 + 5) + 2 * (8 + 3)
     assert (
         transport.bytes_sent
         == channel.rounds * channel.bytes_per_round

@@ -320,7 +320,7 @@ def kept_by_owner(channel: Channel) -> dict[Any, list[Tensor]]:
     """What a channel keeps, by agent, and by directed edge for the bases of edges."""
     if isinstance(channel, EdgeChannel):
         kept: dict[Any, list[Tensor]] = {
-            end: [basis[e] for basis in channel.bases] for e, end in enumerate(channel.ends)
+            end: [factor[e] for factor in channel.factors.values()] for e, end in enumerate(channel.ends)
         }
         return kept | {agent: [row] for agent, row in zip(channel.transport.agents.tolist(), channel.gap, strict=True)}
     agents = channel.transport.agents.tolist()
@@ -481,9 +481,9 @@ class PrintedEdges:
         ends = {end: number for number, end in enumerate(channel.ends)}
         self.blocks = [
             (block.span, (block.rows, block.columns), {e: basis[ends[e]].numpy().copy() for e in self.edges})
-            for block, basis in zip(channel.blocks, channel.bases, strict=True)
+            for block, basis in zip(channel.matrices.blocks, channel.factors.values(), strict=True)
         ]
-        self.whole = channel.whole
+        self.whole = channel.matrices.whole
 
     def push(self, x: np.ndarray) -> np.ndarray:
         total = np.zeros_like(x)
@@ -531,7 +531,7 @@ def test_edges_keep_the_mean_and_compute_alike_at_both_ends(spelling: str, where
     for t in range(5):
         gap = channel.push(rows(network.n, t, torch.float32)).clone()
         assert float(gap.double().mean(dim=0).abs().max()) <= 1e-6
-        for basis in channel.bases:
+        for basis in channel.factors.values():
             for i, j in network.edges:
                 assert torch.equal(basis[position[i, j]], basis[position[j, i]])
 
@@ -597,10 +597,10 @@ def test_equal_agents_leave_edges_alone_and_their_bases_alive() -> None:
     network = docom.network("ring", 4)
     channel, _, _ = opened(network, "edge-lowrank:2")
     assert isinstance(channel, EdgeChannel)
-    before = [basis.clone() for basis in channel.bases]
+    before = [basis.clone() for basis in channel.factors.values()]
     same = rows(1, 3).expand(4, -1).contiguous()
     assert torch.equal(channel.push(same), torch.zeros_like(same))
-    assert all(torch.equal(basis, first) for basis, first in zip(channel.bases, before, strict=True))
+    assert all(torch.equal(basis, first) for basis, first in zip(channel.factors.values(), before, strict=True))
     assert float(channel.push(rows(4, 4)).abs().max()) > 0
 
 

@@ -8,6 +8,7 @@ import torch
 import docom
 from docom import oracles
 from docom.bench import parts
+from docom.capture import WARM_UP
 from docom.channels import Meter
 from docom.simulator import Simulation
 
@@ -149,31 +150,44 @@ class Halting(torch.nn.Module):
         return self.layer(inputs) * self.scale.item()
 
 
+class Waiting(torch.nn.Linear):
+    """A module that waits in a way nobody can look out for."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
+        return super().forward(inputs)
+
+
+def pairs_of(problem: docom.problems.MLP) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    counts, train = problem.counts.tolist(), problem.train
+    return [(x.float(), y) for x, y in zip(train.inputs.split(counts), train.targets.split(counts), strict=True)]
+
+
+def of_module(module: torch.nn.Module, agents: int, record: bool, device: str) -> Simulation:
+    problem = docom.problems.ModuleProblem(module, pairs_of(mlp(agents)), record=record)
+    algorithm = docom.DoCoM(lr=0.05, gamma=0.2)
+    return Simulation(
+        problem, algorithm, compressor="topk:0.2", batch_size=4, dtype=torch.float64, device=device, topology="complete"
+    )
+
+
 def test_a_module_is_recorded_where_it_does_the_same_every_time() -> None:
     """With the CPU's numbers either way; random numbers, values that are looked at, or the user's wish keep it from it."""
-    nn, data = torch.nn, mlp()
-    pairs = [
-        (x.float(), y)
-        for x, y in zip(
-            data.train.inputs.split(data.counts.tolist()), data.train.targets.split(data.counts.tolist()), strict=True
-        )
-    ]
+    nn = torch.nn
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3))
     modules = {
-        "plain": (plain, True, True),
-        "unwanted": (plain, False, False),
-        "dropout": (nn.Sequential(plain, nn.Dropout(0.5)), True, False),
-        "halting": (Halting(), True, False),
+        "plain": (plain, 4, True, True),
+        "one agent": (plain, 1, True, True),
+        "unwanted": (plain, 4, False, False),
+        "dropout": (nn.Sequential(plain, nn.Dropout(0.5)), 4, True, False),
+        "halting": (Halting(), 4, True, False),
     }
-    for name, (module, record, recorded) in modules.items():
+    for name, (module, agents, record, recorded) in modules.items():
         found = {}
         for device in ("cpu", "cuda"):
-            simulation = Simulation(
-                docom.problems.ModuleProblem(module, pairs, record=record), docom.DoCoM(lr=0.05, gamma=0.2),
-                compressor="topk:0.2", batch_size=4, dtype=torch.float64, device=device,
-            )  # fmt: skip
-            training = simulation.begin()
+            training = of_module(module, agents, record, device).begin()
             for _ in range(50):
                 training.advance()
             training.settle()
@@ -182,3 +196,17 @@ def test_a_module_is_recorded_where_it_does_the_same_every_time() -> None:
         if name != "dropout":  # whose masks are the device's own
             torch.testing.assert_close(found["cuda"], found["cpu"], rtol=1e-8, atol=1e-8)
     assert torch.rand(3, device="cuda").shape == (3,)
+
+
+def test_a_module_that_cannot_be_recorded_is_told_how_to_run() -> None:
+    module = torch.nn.Sequential(Waiting(12, 3))
+    training = of_module(module, 4, True, "cuda").begin()
+    for _ in range(WARM_UP):
+        training.advance()
+    with pytest.raises(RuntimeError, match=rf"step {WARM_UP} cannot be recorded.*record=False"):
+        training.advance()
+    training = of_module(module, 4, False, "cuda").begin()
+    for _ in range(WARM_UP + 2):
+        training.advance()
+    training.settle()
+    assert training.recorded is None

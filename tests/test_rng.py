@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +84,22 @@ def test_a_word_is_philox_at_its_coordinates(key: Key, agents: list[int], step: 
 def test_plain_and_compiled_words_are_equal(key: Key, agents: list[int], step: int, count: int) -> None:
     arguments = key.words, agents_of(agents), step, count
     assert torch.equal(plain.words(*arguments), compiled.words(*arguments))
+
+
+COUNTED = """
+import sys, torch
+from docom import rng
+first = rng.words(rng.Key(1, 2), torch.arange(3), 4, 50)
+few = "numba" in sys.modules
+same = all(torch.equal(rng.words(rng.Key(1, 2), torch.arange(3), 4, 50), first) for _ in range(50))
+print(few, same, "numba" in sys.modules)
+"""
+
+
+def test_a_process_that_draws_little_loads_no_compiled_code() -> None:
+    """One that draws again and again does, and draws the same."""
+    done = subprocess.run([sys.executable, "-c", COUNTED], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True", "True"]
 
 
 # --- no state -----------------------------------------------------------------------------------------------

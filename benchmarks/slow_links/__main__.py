@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.slow_links import hosts, latency, page, search
 from benchmarks.slow_links.measuring import ROOT, measure
-from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, SHARDS, TUNED_FOR, UNEVEN, hyper
+from benchmarks.slow_links.settings import CATALOGUE, IN_UNEVEN, RATES, TRANSFORMER_TARGETS, TUNED_FOR, UNEVEN, hyper
 
 from docom.data import store
 
@@ -115,14 +115,12 @@ def _time(given: argparse.Namespace) -> None:
 def _confirm(found: list[dict[str, Any]], given: argparse.Namespace) -> None:
     """Whole runs at 10 Mbit/s from start to target."""
     jobs = []
-    for shards in ("iid",) if given.quick else SHARDS:
-        for one in found:
-            wanted = one["setting"] in (QUICK if given.quick else CONFIRMED) and one["shards"] == shards
-            if wanted and one["task"] == "mnist":
-                goal = 0.5 if given.quick else TUNED_FOR
-                jobs.append(
-                    _job(one, one["setting"], given.data, 10) | {"warm_up": 0, "steps": 600, "goal": goal, "look": 5}
-                )
+    goals = {"mnist": 0.5 if given.quick else TUNED_FOR, "transformer": TRANSFORMER_TARGETS[1]}
+    for one in found:
+        if one["setting"] in (QUICK if given.quick else CONFIRMED):
+            rules = search.TASKS[one["task"]]
+            run = {"warm_up": 0, "steps": rules["final"], "goal": goals[one["task"]], "look": rules["final_look"]}
+            jobs.append(_job(one, one["setting"], given.data, 10) | run)
     _do(jobs, given.cells, "confirm")
 
 

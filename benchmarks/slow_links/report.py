@@ -120,15 +120,13 @@ def uneven_table(results: Results, rate: float = 10) -> str:
 
 def confirmed_table(results: Results) -> str:
     """Whole runs beside what steps times seconds a step foretell."""
-    lines = ["| shards | method | measured | steps | foretold |", "|---|---|---:|---:|---:|"]
-    for one in sorted(results["confirmed"], key=lambda one: (SHARDS.index(one["shards"]), one["seconds"])):
-        step, steps = (
-            timing(results, one["setting"], one["megabits"]),
-            steps_to(results, one["setting"], one["shards"], one["goal"]),
-        )
+    lines = ["| task | shards | method | measured | steps | foretold |", "|---|---|---|---:|---:|---:|"]
+    for one in sorted(results["confirmed"], key=lambda one: (one["task"], SHARDS.index(one["shards"]), one["seconds"])):
+        name, shards, task = one["setting"], one["shards"], one["task"]
+        step, steps = timing(results, name, one["megabits"], task), steps_to(results, name, shards, one["goal"], task)
         foretold = "" if step is None or steps is None else f"{steps * step['step_mean']:.1f} s"
         got = f"{one['seconds']:.1f} s" if one["reached"] else "not reached"
-        lines.append(f"| {one['shards']} | {CATALOGUE[one['setting']].label} | {got} | {one['reached']} | {foretold} |")
+        lines.append(f"| {task} | {shards} | {CATALOGUE[name].label} | {got} | {one['reached']} | {foretold} |")
     return "\n".join(lines) + "\n"
 
 

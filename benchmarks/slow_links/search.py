@@ -2,9 +2,8 @@
 
 The points are drawn beforehand by Optuna's quasi-random sampler, so that a search is a list of runs. A trial ends once it has
 taken more steps than the best before it, because it cannot be better then, or when it is hopelessly behind. The best point
-is run again on the whole test set, with three seeds (one for the transformer). Cells (a setting on some shards) are
-independent: any number of processes may share them, also on another machine. A cell that was searched with fewer trials
-goes on with the others.
+is run again with three seeds, on MNIST on the whole test set. Cells (a setting on some shards) are independent: any number of
+processes may share them, also on another machine. A cell that was searched with fewer trials or seeds goes on with the others.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from benchmarks.slow_links.settings import (
     TARGETS,
     TRANSFORMER_LR,
     TRANSFORMER_TARGETS,
-    TRANSFORMER_TRIALS,
     TRIALS,
     TUNED_FOR,
     Setting,
@@ -91,7 +89,7 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
     for setting in CATALOGUE.values():
         if setting.like is not None or (task == "transformer" and not setting.transformer):
             continue
-        points = draw(setting, task, TRIALS if task == "mnist" else TRANSFORMER_TRIALS)
+        points = draw(setting, task, TRIALS)
         for shards in SHARDS:
             cells.append({"task": task, "setting": setting.name, "shards": shards, "points": points})
     return cells
@@ -175,42 +173,66 @@ def search(
     """All trials of a cell, but for those made before, and its best point's steps to every target."""
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)  # cannot be batched over agents
-    started, rules, task = time.perf_counter(), TASKS[cell["task"]], cell["task"]
+    started, before = time.perf_counter(), before or {"hyper": None, "trials": [], "seconds": 0.0}
+    trials = _tried(cell, before["trials"], data, device)
+    best = winner(cell["task"], trials)
+    given = hyper(CATALOGUE[cell["setting"]], best["point"])
+    found = before if before["hyper"] == given else {"runs": []}
+    for seed in seeds(best)[len(found["runs"]) :]:
+        found = found | _followed(cell, given, seed, found["runs"], data, device)
+    spent = round(before["seconds"] + time.perf_counter() - started, 1)
+    named = {key: cell[key] for key in ("task", "setting", "shards")}
+    return found | named | {"hyper": given, "trials": trials, "seconds": spent}
+
+
+def _tried(cell: dict[str, Any], before: list[dict[str, Any]], data: str, device: str) -> list[dict[str, Any]]:
+    """How every point of a cell did."""
+    task, rules, trials = cell["task"], TASKS[cell["task"]], list(before)
     goal = TUNED_FOR if task == "mnist" else TRANSFORMER_TARGETS[-1]
-    setting, trials, limit = CATALOGUE[cell["setting"]], list(before["trials"] if before else []), rules["trial"]
-    for trial in trials:
-        limit = min(limit, trial["steps"] or limit)
     for point in cell["points"][len(trials) :]:
-        curve = Walk(cell, hyper(setting, point), 0, data, rules["samples"], device=device).run(
-            limit, rules["look"], goal, rules["hopeless"]
-        )
-        steps = reached(task, curve, goal)
-        if steps is not None:
-            limit = min(limit, steps)  # more steps than that cannot be better
-        best = [value for _, value in curve if value == value] or [0.0 if task == "mnist" else 99.0]
-        trials.append(
-            {"point": point, "steps": steps, "taken": curve[-1][0], "best": max(best) if task == "mnist" else min(best)}
-        )
+        # More steps than the best before it took cannot be better.
+        limit = min([rules["trial"], *(trial["steps"] for trial in trials if trial["steps"])])
+        walk = Walk(cell, hyper(CATALOGUE[cell["setting"]], point), 0, data, rules["samples"], device=device)
+        curve = walk.run(limit, rules["look"], goal, rules["hopeless"])
+        values = [value for _, value in curve if value == value] or [0.0 if task == "mnist" else 99.0]
+        best = max(values) if task == "mnist" else min(values)
+        trials.append({"point": point, "steps": reached(task, curve, goal), "taken": curve[-1][0], "best": best})
+    return trials
+
+
+def winner(task: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """The trial with the fewest steps to the goal; where none reached it, the one that came nearest."""
     sign = -1 if task == "mnist" else 1
-    winner = min(trials, key=lambda trial: (trial["steps"] or 10**9, sign * trial["best"], -trial["taken"]))
-    if before is not None and before["hyper"] == hyper(setting, winner["point"]):
-        return before | {"trials": trials, "seconds": round(before["seconds"] + time.perf_counter() - started, 1)}
+    return min(trials, key=lambda trial: (trial["steps"] or 10**9, sign * trial["best"], -trial["taken"]))
+
+
+def seeds(best: dict[str, Any]) -> tuple[int, ...]:
+    """With which the best trial is run again: with one, if even it did not reach the goal."""
+    return SEEDS if best["steps"] else SEEDS[:1]
+
+
+def _followed(
+    cell: dict[str, Any], given: dict[str, Any], seed: int, runs: list[dict[str, Any]], data: str, device: str
+) -> dict[str, Any]:
+    """One more run, to the last of the targets, and what a step of it sends."""
+    task, rules = cell["task"], TASKS[cell["task"]]
     targets = TARGETS if task == "mnist" else TRANSFORMER_TARGETS
-    runs = []
-    for seed in SEEDS if task == "mnist" and winner["steps"] else SEEDS[:1]:
-        walk = Walk(cell, hyper(setting, winner["point"]), seed, data, rules["samples"], careful=True, device=device)
-        curve = walk.run(rules["final"], rules["final_look"], targets[-1], rules["hopeless"])
-        runs.append({"seed": seed, "curve": curve, "steps": {str(t): reached(task, curve, t) for t in targets}})
-    sent, taken = walk.training.links.wire_bytes, walk.training.step
+    walk = Walk(cell, given, seed, data, rules["samples"], careful=True, device=device)
+    curve = walk.run(rules["final"], rules["final_look"], targets[-1], rules["hopeless"])
+    run = {"seed": seed, "curve": curve, "steps": {str(target): reached(task, curve, target) for target in targets}}
+    training = walk.training
     return {
-        **{key: cell[key] for key in ("task", "setting", "shards")},
-        "hyper": hyper(setting, winner["point"]),
-        "trials": trials,
-        "runs": runs,
-        "bytes_a_step": sent / taken / walk.training.oracle.problem.agents,
-        "exchanges_a_step": sum(channel.exchanges for channel in walk.training.links.values()),
-        "seconds": round(time.perf_counter() - started, 1),
+        "runs": [*runs, run],
+        "bytes_a_step": training.links.wire_bytes / training.step / training.oracle.problem.agents,
+        "exchanges_a_step": sum(channel.exchanges for channel in training.links.values()),
     }
+
+
+def complete(cell: dict[str, Any], found: dict[str, Any] | None) -> bool:
+    """Whether a cell has all its trials and all its runs."""
+    if found is None or len(found["trials"]) < len(cell["points"]):
+        return False
+    return len(found["runs"]) >= len(seeds(winner(cell["task"], found["trials"])))
 
 
 def path_of(folder: Path, cell: dict[str, Any]) -> Path:
@@ -229,14 +251,10 @@ def write(path: Path, value: Any) -> None:
 def search_all(
     cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, seconds: float = 1e9, device: str = "cpu"
 ) -> None:
-    """Every cell that has no result yet or fewer trials, some at a time; no new one is begun after so many seconds."""
+    """Every cell that is not complete yet, some at a time; no new one is begun after so many seconds."""
     made = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     before = [made.get(path_of(folder, cell).name) for cell in cells]
-    waiting = [
-        (cell, found)
-        for cell, found in zip(cells, before, strict=True)
-        if found is None or len(found["trials"]) < len(cell["points"])
-    ]
+    waiting = [(cell, found) for cell, found in zip(cells, before, strict=True) if not complete(cell, found)]
     deadline = time.monotonic() + seconds
     with ProcessPoolExecutor(jobs) as pool:
         futures = {}

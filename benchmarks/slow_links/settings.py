@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,6 @@ TUNED_FOR = 0.92
 TRIALS = 12
 SEEDS = (0, 1, 2)
 TRANSFORMER_TARGETS = (4.2, 4.0, 3.8)  # bits a character
-TRANSFORMER_TRIALS = 8
 TRANSFORMER_LR = (0.1, 4.0)
 
 
@@ -43,12 +43,16 @@ class Setting:
     fixed: dict[str, Any] = field(default_factory=dict)
     hook: str | None = None
     like: str | None = None
-    transformer: bool = False
 
     @property
     def family(self) -> str:
         """Who made it: torch's own, or this library."""
         return "DDP" if self.hook is not None else "links" if "over=links" in self.compressor else "gossip"
+
+    @property
+    def transformer(self) -> bool:
+        """Whether it is measured on the transformer too."""
+        return self.name in ON_TRANSFORMER
 
 
 LR = {"lr": (0.03, 1.0)}
@@ -63,92 +67,89 @@ FIRST: dict[str, Any] = {"b0": 256}
 
 
 def _catalogue() -> list[Setting]:
-    centre = LR | MOMENTUM
-    found = [
-        Setting("ddp", "DDP, all-reduce", "allreduce-sgd", search=centre, hook="none", transformer=True),
-        Setting(
-            "ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=centre, hook="fp16", like="ddp", transformer=True
-        ),
-    ]
+    return [*_reduced(), *_gossiped(), *_along_edges(), *_averaged()]
+
+
+def _reduced() -> Iterator[Setting]:
+    """Torch's own, over an all-reduce."""
+    search = LR | MOMENTUM
+    yield Setting("ddp", "DDP, all-reduce", "allreduce-sgd", search=search, hook="none")
+    yield Setting("ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=search, hook="fp16", like="ddp")
     for rank in (1, 2, 4):
-        found.append(
-            Setting(f"ddp-powersgd-{rank}", f"DDP, PowerSGD rank {rank}", "allreduce-sgd", f"mean-lowrank:{rank}",
-                    search=centre, hook=f"powersgd:{rank}", transformer=True)
-        )  # fmt: skip
+        label, compressor = f"DDP, PowerSGD rank {rank}", f"mean-lowrank:{rank}"
+        hook = f"powersgd:{rank}"
+        yield Setting(f"ddp-powersgd-{rank}", label, "allreduce-sgd", compressor, search=search, hook=hook)
+
+
+def _gossiped() -> Iterator[Setting]:
+    """Whole or compressed models between neighbours."""
+    docom = LR | GAMMA | BETA | HEAVY
     for graph in ("ring", "exponential", "complete"):
         if graph != "exponential":
-            found.append(
-                Setting(
-                    f"dsgd-{graph}", f"DSGD, {graph}", "dsgd", topology=graph, search=LR, transformer=graph == "ring"
-                )
-            )
+            yield Setting(f"dsgd-{graph}", f"DSGD, {graph}", "dsgd", topology=graph, search=LR)
         if graph != "complete":
-            found.append(
-                Setting(f"qg-dsgdm-{graph}", f"QG-DSGDm, {graph}", "qg-dsgdm", topology=graph, search=centre,
-                        transformer=graph == "ring")
-            )  # fmt: skip
-        found.append(
-            Setting(f"docom-topk-{graph}", f"DoCoM, top-k 5%, {graph}", "docom", "topk:0.05", graph,
-                    LR | GAMMA | BETA | HEAVY, FIRST, transformer=True)
-        )  # fmt: skip
+            label = f"QG-DSGDm, {graph}"
+            yield Setting(f"qg-dsgdm-{graph}", label, "qg-dsgdm", topology=graph, search=LR | MOMENTUM)
+        label = f"DoCoM, top-k 5%, {graph}"
+        yield Setting(f"docom-topk-{graph}", label, "docom", "topk:0.05", graph, docom, FIRST)
     for code, spec, words in (("topk", "topk:0.05", "top-k 5%"), ("quantiser", "quantize:4", "4 bit")):
-        found.append(
-            Setting(f"choco-{code}-ring", f"CHOCO-SGD, {words}, ring", "choco-sgd", spec, "ring", LR | GAMMA,
-                    transformer=code == "topk")
-        )  # fmt: skip
-        found.append(
-            Setting(f"motef-{code}-ring", f"MoTEF, {words}, ring", "motef", spec, "ring", LR | GAMMA | BETA,
-                    transformer=code == "topk")
-        )  # fmt: skip
-    found.append(
-        Setting(
-            "docom-quantiser-ring",
-            "DoCoM, 4 bit, ring",
-            "docom",
-            "quantize:4",
-            "ring",
-            LR | GAMMA | BETA | HEAVY,
-            FIRST,
-            transformer=True,
-        )
-    )
-    edges = "edge-lowrank:1,rounds=3"
-    found.append(Setting("docom-edges-ring", "DoCoM, edge low rank, ring", "docom", edges, "ring", EDGE, AT_ONCE))
-    for rounds, graphs in ((1, ("ring",)), (2, ("ring", "exponential", "complete"))):
-        half, words = f"edge-lowrank:1,rounds={rounds},sides=1,values=bf16", f"{rounds} half round{'s'[: rounds - 1]}"
-        for graph in graphs:
-            found.append(
-                Setting(f"docom-half{rounds}-{graph}", f"DoCoM, edge low rank, {words}, bf16, {graph}", "docom",
-                        half, graph, EDGE, AT_ONCE, transformer=True)
-            )  # fmt: skip
-    found.append(
-        Setting("powergossip-ring", "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring", "choco-sgd",
-                "edge-lowrank:1,rounds=2,sides=1,values=bf16", "ring", LR, {"gamma": 1.0})
-    )  # fmt: skip
-    for rank, sides, values in (
-        (1, 2, "full"),
-        (1, 2, "bf16"),
-        (2, 2, "bf16"),
-        (1, 1, "bf16"),
-        (2, 1, "bf16"),
-        (4, 1, "bf16"),
-    ):
-        spec = f"mean-lowrank:{rank},over=links,sides={sides},values={values}"
-        words = f"rank {rank}, {'both factors' if sides == 2 else 'one factor'}, {values}"
-        best = (rank, sides, values) in ((1, 2, "bf16"), (2, 1, "bf16"))
-        for graph in ("ring", "exponential") if best else ("exponential",):
-            found.append(
-                Setting(f"links-{rank}-{sides}-{values}-{graph}", f"Averages over links, {words}, {graph}", "allreduce-sgd", spec,
-                        graph, centre, like=f"links-{rank}-{sides}-{values}-exponential" if graph == "ring" else None,
-                        transformer=graph == "exponential" and (rank, sides) in ((1, 2), (2, 1), (4, 1)) and values == "bf16")
-            )  # fmt: skip
-    found.append(
-        Setting("links-storm-exponential", "Averages over links, STORM, rank 1, both factors, bf16, exponential",
-                "allreduce-storm", "mean-lowrank:1,over=links,sides=2,values=bf16", "exponential", LR | BETA, FIRST)
-    )  # fmt: skip
-    return found
+        yield Setting(f"choco-{code}-ring", f"CHOCO-SGD, {words}, ring", "choco-sgd", spec, "ring", LR | GAMMA)
+        yield Setting(f"motef-{code}-ring", f"MoTEF, {words}, ring", "motef", spec, "ring", LR | GAMMA | BETA)
+    yield Setting("docom-quantiser-ring", "DoCoM, 4 bit, ring", "docom", "quantize:4", "ring", docom, FIRST)
 
 
+def _along_edges() -> Iterator[Setting]:
+    """Low-rank differences along the edges of a graph."""
+    whole, half = "edge-lowrank:1,rounds=3", "edge-lowrank:1,rounds={},sides=1,values=bf16"
+    yield Setting("docom-edges-ring", "DoCoM, edge low rank, ring", "docom", whole, "ring", EDGE, AT_ONCE)
+    for rounds, graph in ((1, "ring"), (2, "ring"), (2, "exponential"), (2, "complete")):
+        label = f"DoCoM, edge low rank, {rounds} half round{'s'[: rounds - 1]}, bf16, {graph}"
+        yield Setting(f"docom-half{rounds}-{graph}", label, "docom", half.format(rounds), graph, EDGE, AT_ONCE)
+    label = "CHOCO-SGD, edge low rank, 2 half rounds, bf16, ring"
+    yield Setting("powergossip-ring", label, "choco-sgd", half.format(2), "ring", LR, {"gamma": 1.0})
+
+
+def _averaged() -> Iterator[Setting]:
+    """Low-rank averages over the links of a graph; the graph changes their time and not their numbers."""
+    ours = "1-2-full", "1-2-bf16", "2-2-bf16", "1-1-bf16", "2-1-bf16", "4-1-bf16"
+    for name in ours:
+        rank, sides, values = name.split("-")
+        compressor = f"mean-lowrank:{rank},over=links,sides={sides},values={values}"
+        words = f"rank {rank}, {'both factors' if sides == '2' else 'one factor'}, {values}"
+        for graph in ("ring", "exponential") if name in ("1-2-bf16", "2-1-bf16") else ("exponential",):
+            label, like = f"Averages over links, {words}, {graph}", None
+            if graph == "ring":
+                like = f"links-{name}-exponential"
+            yield Setting(
+                f"links-{name}-{graph}", label, "allreduce-sgd", compressor, graph, LR | MOMENTUM, like=like
+            )  # fmt: skip
+    label = "Averages over links, STORM, rank 1, both factors, bf16, exponential"
+    compressor = "mean-lowrank:1,over=links,sides=2,values=bf16"
+    yield Setting("links-storm-exponential", label, "allreduce-storm", compressor, "exponential", LR | BETA, FIRST)
+
+
+ON_TRANSFORMER = (
+    "ddp",
+    "ddp-fp16",
+    "ddp-powersgd-1",
+    "ddp-powersgd-2",
+    "ddp-powersgd-4",
+    "dsgd-ring",
+    "qg-dsgdm-ring",
+    "docom-topk-ring",
+    "docom-topk-exponential",
+    "docom-topk-complete",
+    "choco-topk-ring",
+    "motef-topk-ring",
+    "docom-quantiser-ring",
+    "docom-half1-ring",
+    "docom-half2-ring",
+    "docom-half2-exponential",
+    "docom-half2-complete",
+    "links-1-2-bf16-exponential",
+    "links-2-1-bf16-exponential",
+    "links-4-1-bf16-exponential",
+)
 IN_UNEVEN = (
     "ddp",
     "ddp-fp16",

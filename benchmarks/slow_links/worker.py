@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from benchmarks.slow_links import tasks
+from benchmarks.slow_links import search, tasks
 from benchmarks.slow_links.settings import BATCH, CATALOGUE, PAUSED
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ from docom.problems import Problem
 from docom.simulator import Simulation
 from docom.transports import TorchDist
 
-Accuracy = Callable[[], float]
+Look = Callable[[], float]
 GLOO_BYTES = 162  # what gloo itself adds to a message: its header, and the notices that both ends are ready
 GLOO_PIECE = 3 * 48  # the same for a piece of an all-reduce, where no acknowledgement stands alone
 
@@ -58,7 +58,7 @@ def _ask(what: str) -> None:
     dist.barrier()
 
 
-def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], int], look: Accuracy) -> dict[str, Any]:
+def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], int], look: Look) -> dict[str, Any]:
     """Warm up, then time; or go on until the goal is reached, looking (outside the clock) from time to time."""
     times, curve = [], []
     for _ in range(job["warm_up"]):
@@ -82,10 +82,10 @@ def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], in
         spent += times[-1]
         if "goal" in job and (number + warm) % job["look"] == 0:
             worst = torch.tensor(look())
-            dist.all_reduce(worst, op=dist.ReduceOp.MIN)
+            dist.all_reduce(worst, op=dist.ReduceOp.MIN if job["task"] == "mnist" else dist.ReduceOp.MAX)
             curve.append((number + warm, round(spent, 3), float(worst)))
-            if float(worst) >= job["goal"]:
-                reached = number + warm
+            reached = search.reached(job["task"], [(number + warm, float(worst))], job["goal"])
+            if reached is not None:
                 break
     cpu, sent = time.process_time() - cpu, counted() - before
     _ask("counters")
@@ -94,7 +94,7 @@ def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], in
     }  # fmt: skip
 
 
-def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Accuracy]:
+def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Look]:
     setting = CATALOGUE[told["setting"]]
     simulation = Simulation(
         problem, find(setting.algorithm)(**told["hyper"]), topology=setting.topology, compressor=setting.compressor,
@@ -105,17 +105,22 @@ def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None],
     training = simulation.begin(transport)
 
     def look() -> float:
-        return _accuracy(problem, training.algorithm.iterate(training.state))
+        return _seen(told["task"], problem, training.algorithm.iterate(training.state))
 
     return training.advance, lambda: transport.bytes_sent + GLOO_BYTES * transport.messages_sent, look
 
 
-def _accuracy(problem: Problem, rows: Tensor) -> float:
+def _seen(task: str, problem: Problem, rows: Tensor) -> float:
+    """Test accuracy on MNIST, else the loss on those of everybody's samples that a search looks at."""
+    if task != "mnist":
+        few = problem.sampled(search.TASKS[task]["samples"], 0)
+        return float(few.evaluate(rows, gradient=False).loss.max())
     seen = problem.evaluate(rows, gradient=False, agents=[], test=True)
-    return float(seen.test_correct.min()) / seen.test_count if seen.test_correct is not None else 0.0
+    assert seen.test_correct is not None
+    return float(seen.test_correct.min()) / seen.test_count
 
 
-def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Accuracy]:
+def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Look]:
     """torch's own DistributedDataParallel and SGD, on the batches that the simulator draws."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.nn.parallel import DistributedDataParallel
@@ -161,7 +166,8 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         done += 1
 
     def look() -> float:
-        return _accuracy(problem, torch.cat([p.detach().flatten() for p in model.parameters()]).unsqueeze(0))
+        row = torch.cat([p.detach().flatten() for p in model.parameters()])
+        return _seen(told["task"], problem, row.unsqueeze(0))
 
     # What a ring all-reduce sends from every process, by its definition; torch does not count. Gloo goes round the ring
     # with two pieces a process, once to add up and once to tell the sums.

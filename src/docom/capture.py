@@ -59,9 +59,16 @@ class RecordedStep:
         self.counter = torch.full((), step, dtype=torch.int64, device=device)
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(device)
-        with torch.cuda.graph(self.graph):
-            run(self.sizes.at(self.counter, step), Tick(self.counter))
-            self.counter.add_(1)
+        try:
+            with torch.cuda.graph(self.graph):
+                run(self.sizes.at(self.counter, step), Tick(self.counter))
+                self.counter.add_(1)
+        except RuntimeError as error:
+            first = error.__context__ or error  # ending a recording that failed is an error of its own
+            raise RuntimeError(
+                f"step {step} cannot be recorded on the GPU, most likely since a module waits for it there "
+                f"({str(first).splitlines()[0]}); build the problem with record=False"
+            ) from error
 
     def replay(self, step: int) -> None:
         """Do step ``step``, which follows the one before."""

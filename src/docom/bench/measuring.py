@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +26,6 @@ def measure(
     quick: bool = False,
     only: str | None = None,
     folder: Path | None = None,
-    command: str = "",
     tell: Callable[[Case], None] = lambda case: None,
 ) -> Results:
     """Run all cases, or those whose name starts with ``only``.
@@ -35,17 +35,22 @@ def measure(
         quick: a few calls of each, to see that it works; no target is judged.
         only: for example "mlp".
         folder: that holds ``yardsticks.py``.
-        command: for the record.
         tell: called with every case when it is done.
     """
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError("there is no CUDA device here, or torch was built without it; use --device cpu")
-    found = Results(machine.facts(device), command, device, quick, {})
+    found = Results(machine.facts(device), _command(device, quick, only), device, quick, {})
     for case in _cases(device, quick, only, folder):
         found.cases[case.name] = case
         tell(case)
     found.verdicts = judge(found.cases, device, quick)
     return found
+
+
+def _command(device: str, quick: bool, only: str | None) -> str:
+    """What to type to measure the same, wherever its files go."""
+    options = [*(["--device", device] if device != "cpu" else []), *(["--quick"] if quick else [])]
+    return shlex.join(["docom", "bench", *options, *(["--only", only] if only is not None else [])])
 
 
 def _cases(device: str, quick: bool, only: str | None, folder: Path | None) -> Iterator[Case]:
@@ -66,6 +71,6 @@ def _cases(device: str, quick: bool, only: str | None, folder: Path | None) -> I
     if wanted("large"):
         yield large_case(device, pace, 10_000 if quick else LARGE_ON_CPU if on_cpu else LARGE)
     if wanted("evaluation") and on_cpu:
-        yield evaluation_case(quick)
+        yield evaluation_case(quick, 1 if quick else 5)
     if wanted("startup") and on_cpu:
         yield startup_case(1 if quick else 7, 5 if quick else 200)

@@ -20,17 +20,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from docom.channels.base import Channel
+from docom.channels.lowrank import LowRankChannel, Matrices, in_stacks
 from docom.compressors import MeanLowRank
-from docom.compressors.lowrank import (
-    first_basis,
-    in_stacks,
-    next_basis,
-    orthonormal_basis,
-    outer,
-    split_matrices,
-    stacks,
-)
+from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
 from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
@@ -39,7 +31,7 @@ from docom.weights import Network, averaging_rounds
 from docom.weights.matrices import Matrix
 
 
-class LowRankMeanChannel(Channel):
+class LowRankMeanChannel(LowRankChannel):
     """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
 
     def __init__(
@@ -52,91 +44,62 @@ class LowRankMeanChannel(Channel):
         dtype: torch.dtype,
         key: Key,
     ) -> None:
-        super().__init__(variable, transport)
-        self.sides, self.wire = compressor.sides, torch.bfloat16 if compressor.values == "bf16" else dtype
-        self.blocks, self.whole = split_matrices(layout, compressor.rank)
         everyone = torch.zeros_like(transport.agents)  # one basis for all, whoever holds it
-        bases = [first_basis(block, b, everyone, dtype, key) for b, block in enumerate(self.blocks)]
-        self.stacks = stacks(self.blocks)
-        self._rights = [
-            in_stacks(orthonormalise, torch.stack([bases[b] for b in stack.numbers], dim=1)) for stack in self.stacks
-        ]
-        self._lefts = [
-            right.new_zeros(len(everyone), len(stack.numbers), stack.rows, stack.rank)
-            for stack, right in zip(self.stacks, self._rights, strict=True)
-        ]
+        matrices = Matrices(*split_matrices(layout, compressor.rank))
+        super().__init__(variable, compressor, matrices, everyone, transport, dtype, key)
         self.average = (
             _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
         )
-        words = sum(block.rank * (block.rows + block.columns) for block in self.blocks) * self.sides / 2
-        words += sum(span.stop - span.start for span in self.whole)
-        bits = torch.finfo(self.wire).bits
-        self.exchanges = self.average.rounds * (self.sides if self.blocks else 1)
+        words, bits = self.words(), torch.finfo(self.wire).bits
+        self.exchanges = self.average.rounds * (self.sides if matrices.blocks else 1)
         self.bits_per_round = words * self.average.vectors * (16 if bits == 16 else 32)
         self.bytes_per_round = round(words * self.average.messages * bits / 8)
         self.error = torch.zeros(len(everyone), layout.dimension, dtype=dtype, device=everyone.device)
         self.result = torch.zeros_like(self.error)
-        self._turn = 0
-
-    @property
-    def place(self) -> Place:
-        """See `Channel.place`: a round takes several messages."""
-        return Place(self.number, self.rounds * max(1, self.exchanges) + self._turn)
 
     def mean(self, x: Tensor) -> Tensor:
         """See `Channel.mean`; low rank, in a buffer that lasts until the next call."""
         self.inspect(x)
         self.error += x
+        matrices, whole = self.matrices.take(self.error), self.matrices.take_whole(self.error)
         if self.sides == 2:
-            self._both_factors(self.error, self.result)
+            self._both_factors(matrices, whole)
         else:
-            self._one_factor(self.error, self.result, right_known=self.rounds % 2 == 0)
+            self._one_factor(matrices, whole, right_known=self.rounds % 2 == 0)
         self.count()
-        self._turn = 0
         return self.result
 
-    def _both_factors(self, target: Tensor, result: Tensor) -> None:
-        matrices = [stack.take(target) for stack in self.stacks]
-        projections = [in_stacks(product, *pair) for pair in zip(matrices, self._rights, strict=True)]
-        *found, whole = self._averaged([*projections, self._whole(target)])
-        self._finish_whole(target, result, whole)
-        lefts = [in_stacks(orthonormalise, projection) for projection in found]
+    def _both_factors(self, matrices: list[Tensor], whole: Tensor) -> None:
+        projections = [in_stacks(product, *pair) for pair in zip(matrices, self.rights, strict=True)]
+        lefts = [in_stacks(orthonormalise, found) for found in self._averaged_with(whole, projections)]
         own = [in_stacks(product_transposed, *pair) for pair in zip(matrices, lefts, strict=True)]
         averages = self._averaged(own) if own else []
         for number, (left, mine, right) in enumerate(zip(lefts, own, averages, strict=True)):
-            sent, came = in_stacks(outer, left, mine), in_stacks(outer, left, right)
-            self._finish(target, result, number, matrices[number] - sent, came)
-            self._rights[number].copy_(in_stacks(next_basis, right, self._rights[number]))
+            self._finish(number, matrices[number], (left, mine), (left, right))
+            self.rights[number].copy_(in_stacks(next_basis, right, self.rights[number]))
 
-    def _one_factor(self, target: Tensor, result: Tensor, right_known: bool) -> None:
-        known, other = (self._rights, self._lefts) if right_known else (self._lefts, self._rights)
+    def _one_factor(self, matrices: list[Tensor], whole: Tensor, right_known: bool) -> None:
+        known, other = (self.rights, self.lefts) if right_known else (self.lefts, self.rights)
         multiply = product if right_known else product_transposed
-        matrices = [stack.take(target) for stack in self.stacks]
         own = [in_stacks(multiply, *pair) for pair in zip(matrices, known, strict=True)]
-        *found, whole = self._averaged([*own, self._whole(target)])
-        self._finish_whole(target, result, whole)
-        for number, (basis, mine, factor) in enumerate(zip(known, own, found, strict=True)):
-            sent, came = (
-                in_stacks(outer, *((part, basis) if right_known else (basis, part))) for part in (mine, factor)
-            )
-            self._finish(target, result, number, matrices[number] - sent, came)
+        averages = self._averaged_with(whole, own)
+        for number, (basis, mine, factor) in enumerate(zip(known, own, averages, strict=True)):
+            sent, came = ((mine, basis), (factor, basis)) if right_known else ((basis, mine), (basis, factor))
+            self._finish(number, matrices[number], sent, came)
             other[number].copy_(in_stacks(orthonormal_basis, factor, other[number]))
 
-    def _finish(self, target: Tensor, result: Tensor, number: int, left_out: Tensor, came: Tensor) -> None:
-        self.stacks[number].put(left_out, target)
-        self.stacks[number].put(came, result)
+    def _finish(self, number: int, matrix: Tensor, sent: tuple[Tensor, Tensor], came: tuple[Tensor, Tensor]) -> None:
+        """Keep what an agent's own factors leave of its matrices; return the average ones."""
+        stack = self.matrices.stacks[number]
+        stack.put(matrix - in_stacks(outer, *sent), self.error)
+        stack.put(in_stacks(outer, *came), self.result)
 
-    def _whole(self, rows: Tensor) -> Tensor:
-        """The tensors that are sent whole, side by side."""
-        return torch.cat([rows[:, :0], *(rows[:, span] for span in self.whole)], dim=1)
-
-    def _finish_whole(self, target: Tensor, result: Tensor, average: Tensor) -> None:
-        if not self.whole:
-            return
-        own = self._whole(target)
-        sizes = [span.stop - span.start for span in self.whole]
-        for rows, values in ((target, own - self._rounded(own)), (result, average)):
-            torch._foreach_copy_([rows[:, span] for span in self.whole], list(values.split(sizes, dim=1)))
+    def _averaged_with(self, whole: Tensor, pieces: list[Tensor]) -> list[Tensor]:
+        """The averages of the pieces, with which the tensors sent whole travel."""
+        *found, average = self._averaged([*pieces, whole])
+        self.matrices.put_whole(whole - whole.to(self.wire).to(whole.dtype), self.error)
+        self.matrices.put_whole(average, self.result)
+        return found
 
     def _averaged(self, pieces: list[Tensor]) -> list[Tensor]:
         """The average over all agents of every piece, in exchanges for all of them together."""
@@ -147,23 +110,9 @@ class LowRankMeanChannel(Channel):
         parts = flat.split([piece[0].numel() for piece in pieces], dim=1)
         return [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
 
-    def _rounded(self, rows: Tensor) -> Tensor:
-        return rows.to(self.wire).to(rows.dtype)
-
-    @property
-    def bases(self) -> dict[str, Tensor]:
-        """The factors that the next rounds start from, block by block."""
-        sides = {"right": self._rights} | ({"left": self._lefts} if self.sides == 1 else {})
-        return {
-            f"{side}{number}": rows[:, place]
-            for side, stacked in sides.items()
-            for stack, rows in zip(self.stacks, stacked, strict=True)
-            for place, number in enumerate(stack.numbers)
-        }
-
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""
-        return {"error": self.error} | self.bases
+        return {"error": self.error} | self.factors
 
 
 class _AllReduce:

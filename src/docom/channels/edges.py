@@ -21,25 +21,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from docom.channels.base import Channel
+from docom.channels.lowrank import LowRankChannel, Matrices, in_stacks
 from docom.compressors import EdgeLowRank
-from docom.compressors.lowrank import (
-    first_basis,
-    in_stacks,
-    next_basis,
-    orthonormal_basis,
-    outer,
-    split_matrices,
-    stacks,
-)
+from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
 from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
-from docom.transports import Place, Transport
+from docom.transports import Transport
 from docom.weights import Network
 
 
-class EdgeChannel(Channel):
+class EdgeChannel(LowRankChannel):
     """`push` returns the gap of low-rank gossip, already scaled: use it with gamma = 1."""
 
     def __init__(
@@ -52,12 +44,6 @@ class EdgeChannel(Channel):
         dtype: torch.dtype,
         key: Key,
     ) -> None:
-        super().__init__(variable, transport)
-        self.repeats, self.sides = compressor.rounds, compressor.sides
-        self.exchanges = compressor.sides * compressor.rounds
-        self.wire = torch.bfloat16 if compressor.values == "bf16" else dtype
-        # A single agent has nobody to send to.
-        self.blocks, self.whole = split_matrices(layout, compressor.rank) if network.n > 1 else ([], [])
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
         # agents work on their slot-th edge in one batched product.
         agents = transport.agents.tolist()
@@ -78,30 +64,16 @@ class EdgeChannel(Channel):
             None if len(rows) == len(agents) else torch.tensor(rows, dtype=torch.int64, device=device)
             for rows in self.slots
         ]
-        self.stacks = stacks(self.blocks)
-        bases = [first_basis(block, b, ids, dtype, key) for b, block in enumerate(self.blocks)]
-        self._rights = [torch.stack([bases[b] for b in stack.numbers], dim=1) for stack in self.stacks]
-        if self.sides == 1:
-            self._rights = [in_stacks(orthonormalise, right) for right in self._rights]
-        self._lefts = [
-            right.new_zeros(len(ids), len(stack.numbers), stack.rows, stack.rank)
-            for stack, right in zip(self.stacks, self._rights, strict=True)
-        ]
-        # An odd number of one-sided rounds sends one factor more in one step and the other in the next: this is their mean.
-        words = self.repeats * self.sides * sum((b.rows + b.columns) * b.rank for b in self.blocks) / 2
-        words += sum(span.stop - span.start for span in self.whole)
+        # A single agent has nobody to send to.
+        matrices = Matrices(*(split_matrices(layout, compressor.rank) if network.n > 1 else ([], [])))
+        super().__init__(variable, compressor, matrices, ids, transport, dtype, key)
+        self.repeats, self.exchanges = compressor.rounds, compressor.sides * compressor.rounds
         self.degree = max((len(near) for near in network.neighbours), default=0)
+        words, bits = self.words(self.repeats), torch.finfo(self.wire).bits
         ends_in_all = sum(len(near) for near in network.neighbours)
-        bits = torch.finfo(self.wire).bits
         self.bits_per_round = min(bits, 32) * words * ends_in_all / network.n
         self.bytes_per_round = round(words * ends_in_all * bits / 8)
         self._gap: Tensor | None = None
-        self._turn = 0
-
-    @property
-    def place(self) -> Place:
-        """See `Channel.place`: a round takes several messages."""
-        return Place(self.number, self.rounds * self.exchanges + self._turn)
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`: with equal variables there is nothing to close."""
@@ -116,54 +88,49 @@ class EdgeChannel(Channel):
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`; there are no copies to damp."""
         self.inspect(x)
-        matrices = [stack.take(x) for stack in self.stacks]
+        matrices, whole = self.matrices.take(x), self.matrices.take_whole(x)
         moved = [torch.zeros_like(matrix) for matrix in matrices]
-        vectors = torch.cat([x[:, span] for span in self.whole], dim=1) if self.whole else None
-        for repeat in range(self.repeats if self.blocks else 1):
+        for repeat in range(self.repeats):
             current = [matrix + gap for matrix, gap in zip(matrices, moved, strict=True)] if repeat else matrices
-            sent = vectors if repeat == 0 else None
+            sent = whole if repeat == 0 else whole[:, :0]
             if self.sides == 1:
-                answer = self._half_round(current, moved, sent, self.rounds * self.repeats + repeat)
+                difference = self._half_round(current, moved, sent, self.rounds * self.repeats + repeat)
             else:
-                answer = self._round(current, moved, sent)
-            if vectors is not None and answer is not None:
-                self._put_vectors(vectors, answer)
-        for stack, gap in zip(self.stacks, moved, strict=True):
-            stack.put(gap, self.gap)
+                difference = self._round(current, moved, sent)
+            if repeat == 0:
+                self._mix_whole(whole, difference)
+        self.matrices.put(moved, self.gap)
         self.count()
-        self._turn = 0
         return self.gap
 
-    def _round(self, current: list[Tensor], moved: list[Tensor], vectors: Tensor | None) -> Tensor | None:
-        """One power-gossip round from ``current``, added to ``moved``; the ends' differences of the vectors, if given."""
+    def _round(self, current: list[Tensor], moved: list[Tensor], whole: Tensor) -> Tensor:
+        """One power-gossip round from ``current``, added to ``moved``; returns the ends' differences of ``whole``."""
         projections = [
-            self._each_end(matrix, right, product) for matrix, right in zip(current, self._rights, strict=True)
+            self._each_end(matrix, right, product) for matrix, right in zip(current, self.rights, strict=True)
         ]
-        differences, _ = self._differences(projections, None)
+        differences, _ = self._differences(projections, whole[:, :0])
         lefts = [in_stacks(orthonormalise, difference) for difference in differences]
         products = [
             self._each_end(matrix, left, product_transposed) for matrix, left in zip(current, lefts, strict=True)
         ]
-        rights, answer = self._differences(products, vectors)
-        for gap, basis, left, right in zip(moved, self._rights, lefts, rights, strict=True):
+        rights, difference = self._differences(products, whole)
+        for gap, basis, left, right in zip(moved, self.rights, lefts, rights, strict=True):
             self._add(gap, in_stacks(outer, left, self._scaled(right)))
             basis.copy_(in_stacks(next_basis, right, basis))
-        return answer
+        return difference
 
-    def _half_round(
-        self, current: list[Tensor], moved: list[Tensor], vectors: Tensor | None, number: int
-    ) -> Tensor | None:
+    def _half_round(self, current: list[Tensor], moved: list[Tensor], whole: Tensor, number: int) -> Tensor:
         """One factor of a round, along the other factor of the round before."""
         rightwards = number % 2 == 0
-        known, other = (self._rights, self._lefts) if rightwards else (self._lefts, self._rights)
+        known, other = (self.rights, self.lefts) if rightwards else (self.lefts, self.rights)
         multiply = product if rightwards else product_transposed
         products = [self._each_end(matrix, basis, multiply) for matrix, basis in zip(current, known, strict=True)]
-        found, answer = self._differences(products, vectors)
+        found, difference = self._differences(products, whole)
         for gap, basis, following, factor in zip(moved, known, other, found, strict=True):
             pair = (self._scaled(factor), basis) if rightwards else (basis, self._scaled(factor))
             self._add(gap, in_stacks(outer, *pair))
             following.copy_(in_stacks(orthonormal_basis, factor, following))
-        return answer
+        return difference
 
     def _each_end(self, matrices: Tensor, factors: Tensor, multiply: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """``multiply(matrix of the agent, factor of the edge)`` at every end."""
@@ -174,21 +141,19 @@ class EdgeChannel(Channel):
         """The rows of the agents that have a slot-th neighbour, slot by slot."""
         return [rows if index is None else rows[index] for index in self.indices]
 
-    def _differences(self, pieces: list[Tensor], vectors: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
-        """Lower agent's minus higher agent's, at both ends, after one exchange for all pieces together."""
-        flat = [piece.flatten(1) for piece in pieces]
-        if vectors is not None:
-            flat.append(torch.cat(self._by_slot(vectors)))
-        if not flat:
-            return [], None
-        sent = torch.cat(flat, dim=1).to(self.wire)
-        theirs = self.transport.swap(sent, self.ends, self.place).to(flat[0].dtype)
+    def _differences(self, pieces: list[Tensor], whole: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Lower agent's minus higher agent's, at both ends, after one exchange for all of it, if there is anything."""
+        flat = [*(piece.flatten(1) for piece in pieces), torch.cat([whole[:0], *self._by_slot(whole)])]
+        mine = torch.cat(flat, dim=1).to(self.wire)
+        if mine.shape[1] == 0:
+            return [], flat[-1]
+        theirs = self.transport.swap(mine, self.ends, self.place)
         self._turn += 1
-        mine, lower = sent.to(flat[0].dtype), (self.signs > 0).unsqueeze(1)
+        lower = (self.signs > 0).unsqueeze(1)
+        mine, theirs = mine.to(whole.dtype), theirs.to(whole.dtype)
         difference = torch.where(lower, mine, theirs) - torch.where(lower, theirs, mine)
-        parts = difference.split([piece.shape[1] for piece in flat], dim=1)
-        found = [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=False)]
-        return found, None if vectors is None else parts[-1]
+        *parts, rest = difference.split([piece.shape[1] for piece in flat], dim=1)
+        return [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=True)], rest
 
     def _scaled(self, factor: Tensor) -> Tensor:
         """Times the edge's weight, with the sign of this end."""
@@ -202,48 +167,28 @@ class EdgeChannel(Channel):
             else:
                 gap[index] -= part
 
-    def _put_vectors(self, vectors: Tensor, differences: Tensor) -> None:
+    def _mix_whole(self, whole: Tensor, differences: Tensor) -> None:
         """Tensors sent whole are mixed exactly."""
-        gap = torch.zeros_like(vectors)
+        gap = torch.zeros_like(whole)
         self._add(gap, (self.signs * self.weights).unsqueeze(1) * differences)
-        sizes = [span.stop - span.start for span in self.whole]
-        torch._foreach_copy_([self.gap[:, span] for span in self.whole], list(gap.split(sizes, dim=1)))
-
-    @property
-    def bases(self) -> list[Tensor]:
-        """The right factor of every block at every end."""
-        return self._block_by_block(self._rights)
-
-    def _block_by_block(self, stacked: list[Tensor]) -> list[Tensor]:
-        found = {
-            number: rows[:, place]
-            for stack, rows in zip(self.stacks, stacked, strict=True)
-            for place, number in enumerate(stack.numbers)
-        }
-        return [found[number] for number in range(len(self.blocks))]
-
-    def _kept(self) -> dict[str, Tensor]:
-        kept = {f"basis{b}": basis for b, basis in enumerate(self.bases)}
-        if self.sides == 1:
-            kept |= {f"left{b}": left for b, left in enumerate(self._block_by_block(self._lefts))}
-        return kept
+        self.matrices.put_whole(gap, self.gap)
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`: an agent's bases in the order of its neighbours, padded to the largest degree."""
-        return {"gap": self.gap} | {name: self._by_agent(rows) for name, rows in self._kept().items()}
+        return {"gap": self.gap} | {name: self._by_agent(factor) for name, factor in self.factors.items()}
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """See `Channel.load`."""
         self.gap.copy_(rows["gap"])
-        for name, basis in self._kept().items():
-            basis.copy_(torch.cat([rows[name][slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
+        for name, factor in self.factors.items():
+            factor.copy_(torch.cat([rows[name][slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
 
-    def _by_agent(self, basis: Tensor) -> Tensor:
+    def _by_agent(self, factor: Tensor) -> Tensor:
         padded = torch.zeros(
-            len(self.transport.agents), self.degree, *basis.shape[1:], dtype=basis.dtype, device=basis.device
+            len(self.transport.agents), self.degree, *factor.shape[1:], dtype=factor.dtype, device=factor.device
         )
         start = 0
         for slot, slot_rows in enumerate(self.slots):
-            padded[slot_rows, slot] = basis[start : start + len(slot_rows)]
+            padded[slot_rows, slot] = factor[start : start + len(slot_rows)]
             start += len(slot_rows)
         return padded

@@ -163,7 +163,7 @@ def bench(
     """Measure the simulator beside plain PyTorch steps, in turns: about ten minutes. Needs a clone of the repository."""
     from docom.cli import benchmark
 
-    benchmark.bench(json, device, quick, only, plot, yardsticks, _command())
+    benchmark.bench(json, device, quick, only, plot, yardsticks)
 
 
 @app.command()

@@ -14,7 +14,7 @@ console = Console()
 
 
 def bench(
-    json: Path | None, device: str, quick: bool, only: str | None, plot: Path | None, folder: Path | None, command: str
+    json: Path | None, device: str, quick: bool, only: str | None, plot: Path | None, folder: Path | None
 ) -> None:
     """See `docom.cli.app.bench`."""
     progress = Console(stderr=True)
@@ -25,7 +25,7 @@ def bench(
         rest = "; ".join(part for part in (middles, facts) if part)
         progress.print(f"{case.name}: {rest}", highlight=False, soft_wrap=True)
 
-    results = measure(device, quick, only, folder, command, tell)
+    results = measure(device, quick, only, folder, tell)
     if not results.cases:
         raise ValueError(f"no case starts with {only!r}; there are linear, mlp, lenet, module, push, codec, scaling, large, "
                          "evaluation and startup")  # fmt: skip

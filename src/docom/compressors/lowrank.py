@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -35,38 +35,6 @@ def split_matrices(layout: Layout, rank: int) -> tuple[list[Block], list[slice]]
         else:
             whole.append(span)
     return blocks, whole
-
-
-class Stack(NamedTuple):
-    """Blocks of one shape, which are worked on together: a model of many small matrices is then few calls."""
-
-    numbers: tuple[int, ...]  # of the blocks among all of them
-    spans: tuple[slice, ...]
-    rows: int
-    columns: int
-    rank: int
-
-    def take(self, x: Tensor) -> Tensor:
-        """These matrices of every row, ``[m, blocks, rows, columns]``."""
-        return torch.stack([x[:, span].unflatten(1, (self.rows, self.columns)) for span in self.spans], dim=1)
-
-    def put(self, matrices: Tensor, x: Tensor) -> None:
-        """Write them back into the rows."""
-        torch._foreach_copy_([x[:, span] for span in self.spans], list(matrices.flatten(2).unbind(1)))
-
-
-def stacks(blocks: Sequence[Block]) -> list[Stack]:
-    """The blocks by shape, in the order of the first of each."""
-    found: dict[tuple[int, int, int], list[int]] = {}
-    for number, block in enumerate(blocks):
-        found.setdefault(block[1:], []).append(number)
-    return [Stack(tuple(n), tuple(blocks[i].span for i in n), *shape) for shape, n in found.items()]
-
-
-def in_stacks(function: Callable[..., Tensor], *stacked: Tensor) -> Tensor:
-    """``function`` of ``[m, blocks, ...]`` as of ``[m blocks, ...]``."""
-    together: Tensor = function(*(each.flatten(0, 1) for each in stacked))
-    return together.reshape(*stacked[0].shape[:2], *together.shape[1:])
 
 
 def first_basis(block: Block, number: int, agents: Tensor, dtype: torch.dtype, key: rng.Key) -> Tensor:

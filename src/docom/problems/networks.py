@@ -208,7 +208,7 @@ class NetworkProblem(Problem):
         total = decay * rows if gradient else None
         correct = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         for some, part, scores, targets, back in self._sweep(rows, self.train, chosen):
-            losses = scores.logsumexp(dim=1) - scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+            losses = -scores.log_softmax(dim=1).gather(1, targets.unsqueeze(1)).squeeze(1)
             loss[some] += losses @ shares[part]
             correct[some] += (_foremost(scores) == targets).sum(dim=1)
             if total is not None:

@@ -11,6 +11,7 @@ The generator is Philox4x32-10 (Salmon et al., 2011): key ``(seed mod 2^32, stre
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ from docom.rng.available import numba_is_available, triton_is_available
 
 # Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
 BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, CHANNEL = 1, 2, 3, 4, 5, 6, 256
+
+_FEW, _PATIENCE = 2**18, 32  # words, and draws of no more than so many, that are not worth compiled code
+_draws = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,16 @@ def words(key: Key, agents: Tensor, step: Moment, count: int) -> Tensor:
 
         return gpu.words(key.words, agents, tick(step, agents.device), count)
     number = host(step)
-    if agents.device.type == "cpu" and numba_is_available():
+    if agents.device.type == "cpu" and _compiled_pays(len(agents) * count):
         from docom.rng import compiled
 
         return compiled.words(key.words, agents, number, count)
     return plain.words(key.words, agents, number, count)
+
+
+def _compiled_pays(words: int) -> bool:
+    """Loading compiled code takes a second, which a process that draws little here (its steps are on a GPU) can save."""
+    return (words > _FEW or next(_draws) >= _PATIENCE) and numba_is_available()
 
 
 def tick(step: Moment, device: torch.device) -> Tick:
