@@ -11,7 +11,6 @@ The generator is Philox4x32-10 (Salmon et al., 2011): key ``(seed mod 2^32, stre
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,13 +18,10 @@ import torch
 from torch import Tensor
 
 from docom.rng import plain
-from docom.rng.available import numba_is_available, triton_is_available
+from docom.rng.available import compiled_pays, triton_is_available
 
 # Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
 BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, CHANNEL = 1, 2, 3, 4, 5, 6, 256
-
-_FEW, _PATIENCE = 2**18, 32  # words, and draws of no more than so many, that are not worth compiled code
-_draws = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -62,16 +58,11 @@ def words(key: Key, agents: Tensor, step: Moment, count: int) -> Tensor:
 
         return gpu.words(key.words, agents, tick(step, agents.device), count)
     number = host(step)
-    if agents.device.type == "cpu" and _compiled_pays(len(agents) * count):
+    if agents.device.type == "cpu" and compiled_pays(len(agents) * count):
         from docom.rng import compiled
 
         return compiled.words(key.words, agents, number, count)
     return plain.words(key.words, agents, number, count)
-
-
-def _compiled_pays(words: int) -> bool:
-    """Loading compiled code takes a second, which a process that draws little here (its steps are on a GPU) can save."""
-    return (words > _FEW or next(_draws) >= _PATIENCE) and numba_is_available()
 
 
 def tick(step: Moment, device: torch.device) -> Tick:

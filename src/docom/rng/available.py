@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+FEW, PATIENCE = 2**18, 32  # words, and draws of no more than so many, that are not worth compiled code
+_draws = itertools.count()
 
 
 @cache
@@ -27,6 +31,14 @@ def triton_is_available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def compiled_pays(words: int) -> bool:
+    """Whether to draw words by compiled code.
+
+    Loading it takes a second, which a process that draws little on the host (its steps are on a GPU) can save.
+    """
+    return (words > FEW or next(_draws) >= PATIENCE) and numba_is_available()
 
 
 def jit(**options: Any) -> Callable[[Function], Function]:
