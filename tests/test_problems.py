@@ -456,6 +456,28 @@ def test_module_is_not_changed() -> None:
     assert all(p.grad is None for p in module.parameters())
 
 
+@pytest.mark.parametrize("kind", ["classes", "one ignored", "at every place", "shares"])
+def test_cross_entropy_of_many_agents_is_torchs(kind: str) -> None:
+    """Whatever the targets are; class numbers take a way of their own."""
+    inputs = random(2, 6, 5, seed=3)
+    module = made(lambda: nn.Linear(5, 3))
+    targets = torch.stack([classes(6), classes(6).flip(0)])
+    if kind == "one ignored":
+        targets[1, 2] = -100
+    elif kind == "at every place":
+        module = made(lambda: nn.Sequential(nn.Linear(5, 12), nn.Unflatten(1, (3, 4))))
+        targets = targets[:, :, None].expand(2, 6, 4).contiguous()
+    elif kind == "shares":
+        targets = random(2, 6, 3, seed=4).softmax(dim=2)
+    problem = ModuleProblem(module.double(), list(zip(inputs, targets, strict=True)))
+    points = random(2, problem.dimension, seed=5)
+    (found,) = problem.gradients([points], None, torch.arange(2))
+    for row in range(2):
+        model = problem.model(points[row]).requires_grad_()
+        expected = torch.autograd.grad(F.cross_entropy(model(inputs[row]), targets[row]), list(model.parameters()))
+        torch.testing.assert_close(found[row], torch.cat([g.flatten() for g in expected]), rtol=1e-12, atol=1e-14)
+
+
 def test_module_accuracy() -> None:
     module = made(lambda: nn.Linear(5, 3))
     data = [(random(m, 5, seed=m), classes(m)) for m in COUNTS]

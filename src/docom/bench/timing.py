@@ -39,7 +39,7 @@ class Pace:
     """How long subjects run: seconds for all turns together, seconds of one turn, and the least number of turns."""
 
     seconds: float = 6.0
-    turn: float = 0.04
+    turn: float = 0.12  # long enough for many steps in a row, as in a run
     turns: int = 9
 
 

@@ -15,15 +15,16 @@ from docom.rng.available import jit
 BLOCK = 4096  # columns worked on at a time: the sum so far stays in the first-level cache
 
 
-@jit()
+@jit(parallel=True)
 def _add_sparse(out, indices, values, scale):
-    for row in range(out.shape[0]):
+    for row in numba.prange(out.shape[0]):
         for j in range(indices.shape[1]):
             out[row, indices[row, j]] += scale * values[row, j]
 
 
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> None:
     """See `docom.numerics.add_sparse`."""
+    threads_for(8 * indices.numel())  # wherever in a row: as long as eight numbers in order
     array = out.numpy()
     _add_sparse(array, indices.numpy(), as_array(values), array.dtype.type(scale))
 
