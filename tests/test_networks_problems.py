@@ -15,6 +15,7 @@ from docom.layout import Layout
 from docom.problems import MLP, LeNet5, ModuleProblem, NetworkProblem
 from docom.problems.base import subset
 from docom.problems.convolution import pool, unpool
+from docom.problems.mlp import Lean
 from docom.simulator import simulate
 
 COUNTS = (4, 9, 6)
@@ -171,6 +172,52 @@ def test_blocks_do_not_show(kind: str, pairs: int, monkeypatch: pytest.MonkeyPat
     _close(again.gradient, seen.gradient, 1e-13)  # type: ignore[arg-type]
     assert again.correct.tolist() == seen.correct.tolist()  # type: ignore[union-attr]
     assert again.test_correct.tolist() == seen.test_correct.tolist()  # type: ignore[union-attr]
+
+
+def _with_margins(form: torch.dtype) -> MLP:
+    """24 inputs, of which every third is zero in all samples but one of each agent and of the test set."""
+    draw = torch.Generator().manual_seed(2)
+
+    def samples(count: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.randint(1, 100, (count, 24), generator=draw)
+        margin = torch.arange(0, 24, 3)
+        inputs[:, margin] = 0
+        inputs[margin * 9, margin] = 7 if form == torch.uint8 else -7
+        return inputs.to(form), torch.randint(4, (count,), generator=draw)
+
+    agents, test = [samples(count) for count in (250, 330, 290)], samples(260)
+    return MLP(agents, hidden=5, classes=4, weight_decay=0.03, test=test, scale=0.02, shift=-0.4)
+
+
+@pytest.mark.parametrize("form", [torch.uint8, torch.float64])
+@pytest.mark.parametrize("agents", [None, [1], [2, 0], []])
+def test_inputs_left_out_where_they_are_zero_do_not_show(form: torch.dtype, agents: list[int] | None) -> None:
+    problem = _with_margins(form).to(torch.float64, "cpu")
+    lean = Lean.of(problem)
+    assert lean is not None
+    assert lean.network.dimension == problem.dimension - 8 * 5
+    assert len(lean.network.train.positions([0, 1, 2])) == 250 + 330 + 290 - 3 * 8
+    (rows,) = _points(problem, 4)
+    for test in (None, True, False):
+        found = problem.evaluate(rows, agents=agents, test=test)
+        wanted = NetworkProblem.evaluate(problem, rows, agents=agents, test=test)
+        _close(found.loss, wanted.loss, 1e-13)
+        _close(found.gradient, wanted.gradient, 1e-13)  # type: ignore[arg-type]
+        assert found.correct.tolist() == wanted.correct.tolist()  # type: ignore[union-attr]
+        assert (found.count, found.test_count) == (wanted.count, wanted.test_count)
+        assert (found.test_correct is None) == (wanted.test_correct is None)
+        if wanted.test_correct is not None:
+            assert found.test_correct.tolist() == wanted.test_correct.tolist()  # type: ignore[union-attr]
+    assert problem.evaluate(rows, gradient=False, agents=agents).gradient is None
+    alone = problem.only([1])
+    _close(
+        alone.evaluate(rows, agents=[1]).gradient, NetworkProblem.evaluate(problem, rows, agents=[1]).gradient, 1e-13
+    )
+
+
+def test_inputs_that_vary_are_all_used() -> None:
+    problem, _ = _pair("mlp")
+    assert Lean.of(problem) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

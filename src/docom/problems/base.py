@@ -32,6 +32,20 @@ class Evaluation:
     test_correct: Tensor | None = None
     test_count: int = 0
 
+    def __add__(self, other: Evaluation) -> Evaluation:
+        return Evaluation(
+            self.loss + other.loss,
+            _sum(self.gradient, other.gradient),
+            _sum(self.correct, other.correct),
+            self.count + other.count,
+            _sum(self.test_correct, other.test_correct),
+            self.test_count + other.test_count,
+        )
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return None if one is None or other is None else one + other
+
 
 class Problem(ABC):
     """n agents' objectives. `counts` says how many samples each holds; batches are drawn from them with replacement."""

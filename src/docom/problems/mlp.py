@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from docom.problems.networks import NetworkProblem, Pieces, Product
-from docom.problems.shards import Data
+from docom.layout import Layout
+from docom.problems.base import Evaluation
+from docom.problems.networks import ROWS_ON_CPU, NetworkProblem, Pieces, Product
+from docom.problems.shards import Data, Shards
 
 
 class MLP(NetworkProblem):
@@ -44,6 +48,18 @@ class MLP(NetworkProblem):
         self.hidden = hidden
         super().__init__(data, classes, weight_decay, test, scale, shift)
 
+    def evaluate(
+        self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
+    ) -> Evaluation:
+        """See `Problem.evaluate`: most samples by a smaller network, where many inputs are zero in most of them."""
+        lean = Lean.of(self) if rows.device.type == "cpu" and len(rows) <= ROWS_ON_CPU else None
+        if lean is None:
+            return super().evaluate(rows, gradient, agents, test)
+        most = NetworkProblem.evaluate(lean.network, lean.condensed(rows), gradient, agents, test)
+        if most.gradient is not None:
+            most.gradient = lean.expanded(most.gradient)
+        return most + NetworkProblem.evaluate(lean.rest, rows, gradient, agents, test)
+
     def architecture(self) -> nn.Sequential:
         """See `NetworkProblem.architecture`; takes ``[b, p]``."""
         layers: list[tuple[str, nn.Module]] = [
@@ -65,6 +81,58 @@ class MLP(NetworkProblem):
         inner = torch.ops.aten.sigmoid_backward(torch.bmm(weights[2].transpose(1, 2), slopes), kept)
         yield 0, Product(inner, inputs) if len(inputs) == len(inner) else _product(inner, inputs)
         yield 1, inner.sum(dim=2)
+
+
+@dataclass(frozen=True)
+class Lean:
+    """A problem in two: samples in which some inputs are all zero, without these inputs, and the rest.
+
+    The network sees ``shift`` where an input is zero, so that what idle inputs add is a part of the bias. On MNIST 257 of 784
+    pixels are inked in fewer than 0.4% of the images, and none of them in nine images out of ten.
+
+    network: without the idle inputs, of those samples, without weight decay. rest: the problem with the other samples.
+    """
+
+    network: MLP
+    rest: MLP
+    idle: Tensor
+    busy: Tensor
+
+    @classmethod
+    def of(cls, whole: MLP) -> Lean | None:
+        """None where it would not pay."""
+        idle = whole.train.idle()
+        if idle is None:
+            return None
+        network, rest, busy = copy(whole), copy(whole), (~idle).nonzero().squeeze(1)
+        network.train, rest.train = _halves(whole.train, idle, busy)
+        if whole.test is not None:
+            network.test, rest.test = _halves(whole.test, idle, busy)
+        shapes = ((whole.hidden, len(busy)), *whole.layout.shapes[1:])
+        network.layout, network.weight_decay = Layout(shapes, whole.layout.names), 0.0
+        return cls(network, rest, idle.nonzero().squeeze(1), busy)
+
+    def condensed(self, rows: Tensor) -> Tensor:
+        """The rows of the network without the idle inputs."""
+        weights, bias, *others = self.rest._cut(rows)
+        bias = bias + self.rest.train.shift * weights[:, :, self.idle].sum(dim=2)
+        parts = [weights[:, :, self.busy], bias, *others]
+        return torch.cat([part.flatten(1) for part in parts], dim=1)
+
+    def expanded(self, gradient: Tensor) -> Tensor:
+        """A gradient by such rows as one by whole rows: idle inputs have the bias's, times what the network sees there."""
+        found = gradient.new_empty(len(gradient), self.rest.dimension)
+        for place, part in zip(self.rest._cut(found)[1:], self.network._cut(gradient)[1:], strict=True):
+            place.copy_(part)
+        weights, bias = self.rest._cut(found)[0], self.network._cut(gradient)[1]
+        weights[:, :, self.busy] = self.network._cut(gradient)[0]
+        weights[:, :, self.idle] = self.rest.train.shift * bias.unsqueeze(2)
+        return found
+
+
+def _halves(data: Shards, idle: Tensor, busy: Tensor) -> tuple[Shards, Shards]:
+    still = data.still(idle)
+    return replace(data, columns=busy, kept=still), replace(data, kept=~still)
 
 
 def _product(stack: Tensor, other: Tensor) -> Tensor:

@@ -201,8 +201,7 @@ class NetworkProblem(Problem):
     ) -> Evaluation:
         """See `Problem.evaluate`: some rows on some samples at a time."""
         chosen = list(range(self.agents)) if agents is None else list(agents)
-        counts = self.counts[chosen]
-        shares = (1 / (self.agents * counts.double())).repeat_interleave(counts).to(rows)
+        shares = (1 / (self.agents * self.train.sizes(chosen).double())).to(rows)
         decay = self.weight_decay * len(chosen) / self.agents
         loss = 0.5 * decay * (rows.double() ** 2).sum(dim=1)  # of many parts, hence in double
         total = decay * rows if gradient else None
@@ -217,7 +216,7 @@ class NetworkProblem(Problem):
                     places[number].add_(piece)
         result = Evaluation(loss.to(rows.dtype), total, correct, len(shares))
         if self.test is not None and (agents is None if test is None else test):
-            result.test_correct, result.test_count = torch.zeros_like(correct), len(self.test.targets)
+            result.test_correct, result.test_count = torch.zeros_like(correct), len(self.test.positions([0]))
             for some, _, scores, targets, _ in self._sweep(rows, self.test, [0]):
                 result.test_correct[some] += (_foremost(scores) == targets).sum(dim=1)
         return result

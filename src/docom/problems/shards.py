@@ -14,6 +14,10 @@ from docom.problems.base import subset
 
 Data = tuple[Tensor, Tensor]
 
+GLANCE = 4096  # samples looked at to find idle inputs
+RARELY = 0.004  # the share of samples in which an idle input may differ from zero
+WORTH = 0.125  # the share of idle inputs from which leaving them out pays
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -29,6 +33,8 @@ class Shards:
     scale: float = 1.0
     shift: float = 0.0
     held: tuple[int, ...] | None = None  # the shards whose samples are here; None for all
+    columns: Tensor | None = None  # the inputs that are taken; None for all
+    kept: Tensor | None = None  # which samples `positions` tells of; None for all
 
     def __post_init__(self) -> None:
         if not (isfinite(self.scale) and isfinite(self.shift)):
@@ -61,15 +67,35 @@ class Shards:
     def take(self, positions: Tensor, dtype: torch.dtype) -> Data:
         """Scaled inputs ``[..., p]`` and targets at these positions ``[...]``."""
         inputs = self.inputs.index_select(0, positions.reshape(-1)).to(dtype)
+        if self.columns is not None:
+            inputs = inputs.index_select(1, self.columns)
         if (self.scale, self.shift) != (1.0, 0.0):
             inputs = inputs.mul_(self.scale).add_(self.shift)
         return inputs.view(*positions.shape, -1), self.targets[positions]
 
     def positions(self, shards: Sequence[int]) -> Tensor:
-        """Of all samples in these shards, shard by shard."""
+        """Of all samples in these shards, shard by shard, but for those that are not kept."""
         starts, counts = self.offsets.tolist(), self.counts.tolist()
         spans = [torch.arange(starts[i], starts[i] + counts[i]) for i in shards]
-        return torch.cat([torch.arange(0), *spans]).to(self.targets.device)
+        found = torch.cat([torch.arange(0), *spans]).to(self.targets.device)
+        return found if self.kept is None else found[self.kept[found]]
+
+    def sizes(self, shards: Sequence[int]) -> Tensor:
+        """How many samples the shard of every one of `positions` has, kept or not."""
+        counts = self.counts[list(shards)]
+        found = counts.repeat_interleave(counts)
+        return found if self.kept is None else found[self.kept[replace(self, kept=None).positions(shards)]]
+
+    def idle(self) -> Tensor | None:
+        """Which inputs are zero in nearly all samples, as the margins of images are; None where they are few."""
+        glance = self.inputs[:: max(1, len(self.inputs) // GLANCE)]
+        found = (glance != 0).sum(dim=0) <= RARELY * len(glance)
+        return found if len(glance) and int(found.sum()) >= WORTH * len(found) else None
+
+    def still(self, idle: Tensor) -> Tensor:
+        """The samples in which all these inputs are zero."""
+        marked = self.inputs * idle.to(self.inputs.dtype)
+        return (marked if marked.dtype == torch.uint8 else marked.abs()).amax(dim=1) == 0
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """Of that type (integer inputs keep theirs) in that place."""
