@@ -52,8 +52,8 @@ class MLP(NetworkProblem):
         self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
     ) -> Evaluation:
         """See `Problem.evaluate`: most samples by a smaller network, where many inputs are zero in most of them."""
-        lean = Lean.of(self) if rows.device.type == "cpu" and len(rows) <= ROWS_ON_CPU else None
-        if lean is None:
+        few = rows.device.type == "cpu" and 1 < len(rows) <= ROWS_ON_CPU  # for one, leaving inputs out takes longer
+        if not few or (lean := Lean.of(self)) is None:
             return super().evaluate(rows, gradient, agents, test)
         most = NetworkProblem.evaluate(lean.network, lean.condensed(rows), gradient, agents, test)
         if most.gradient is not None:
