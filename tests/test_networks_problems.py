@@ -182,14 +182,14 @@ def _with_margins(form: torch.dtype) -> MLP:
         inputs = torch.randint(1, 100, (count, 24), generator=draw)
         margin = torch.arange(0, 24, 3)
         inputs[:, margin] = 0
-        inputs[margin * 9, margin] = 7 if form == torch.uint8 else -7
+        inputs[margin * 9, margin] = 7 if form == torch.uint8 else -128
         return inputs.to(form), torch.randint(4, (count,), generator=draw)
 
     agents, test = [samples(count) for count in (250, 330, 290)], samples(260)
     return MLP(agents, hidden=5, classes=4, weight_decay=0.03, test=test, scale=0.02, shift=-0.4)
 
 
-@pytest.mark.parametrize("form", [torch.uint8, torch.float64])
+@pytest.mark.parametrize("form", [torch.uint8, torch.int8, torch.bool, torch.float64])
 @pytest.mark.parametrize("agents", [None, [1], [2, 0], []])
 def test_inputs_left_out_where_they_are_zero_do_not_show(form: torch.dtype, agents: list[int] | None) -> None:
     problem = _with_margins(form).to(torch.float64, "cpu")

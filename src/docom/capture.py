@@ -65,6 +65,8 @@ class RecordedStep:
                 self.counter.add_(1)
         except RuntimeError as error:
             first = error.__context__ or error  # ending a recording that failed is an error of its own
+            if isinstance(first, torch.OutOfMemoryError):
+                raise first from None
             raise RuntimeError(
                 f"step {step} cannot be recorded on the GPU, most likely since a module waits for it there "
                 f"({str(first).splitlines()[0]}); build the problem with record=False"

@@ -122,11 +122,11 @@ class Lean:
     def expanded(self, gradient: Tensor) -> Tensor:
         """A gradient by such rows as one by whole rows: idle inputs have the bias's, times what the network sees there."""
         found = gradient.new_empty(len(gradient), self.rest.dimension)
-        for place, part in zip(self.rest._cut(found)[1:], self.network._cut(gradient)[1:], strict=True):
+        (weights, *places), (lean_weights, *parts) = self.rest._cut(found), self.network._cut(gradient)
+        for place, part in zip(places, parts, strict=True):
             place.copy_(part)
-        weights, bias = self.rest._cut(found)[0], self.network._cut(gradient)[1]
-        weights[:, :, self.busy] = self.network._cut(gradient)[0]
-        weights[:, :, self.idle] = self.rest.train.shift * bias.unsqueeze(2)
+        weights[:, :, self.busy] = lean_weights
+        weights[:, :, self.idle] = self.rest.train.shift * parts[0].unsqueeze(2)
         return found
 
 

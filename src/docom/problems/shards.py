@@ -95,7 +95,9 @@ class Shards:
     def still(self, idle: Tensor) -> Tensor:
         """The samples in which all these inputs are zero."""
         marked = self.inputs * idle.to(self.inputs.dtype)
-        return (marked if marked.dtype == torch.uint8 else marked.abs()).amax(dim=1) == 0
+        if marked.dtype == torch.uint8:  # a third of the time, for images as they come
+            return marked.amax(dim=1) == 0
+        return ~(marked != 0).any(dim=1)
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """Of that type (integer inputs keep theirs) in that place."""
