@@ -13,12 +13,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import docom.cli
 from docom import wire
 from docom.distribute import facts, processes
 from docom.loop import Training
+from docom.runner import execution
 from docom.transports import TorchPost
 
 FAULT: dict[str, Any] = json.loads(os.environ.get("FAULT", "{}"))
@@ -80,9 +83,28 @@ FRAMES = {
 }
 
 
+@contextmanager
+def terminated_on_its_way_out(count: int | None) -> Iterator[None]:
+    """A launcher's SIGTERM in the moment between an error and its being told."""
+    try:
+        yield
+    except Exception:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+
+
+def terminate() -> str:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return ""
+
+
 def disagree() -> None:
     """This process starts with something that the others do not have."""
     kind = FAULT.get("kind")
+    if FAULT.get("terminated") == "failing":
+        execution.on_threads = terminated_on_its_way_out
+    if FAULT.get("terminated") == "starting":
+        facts.__globals__["code_digest"] = terminate
     if kind == "settings":
         sys.argv += FAULT["add"]
     elif kind == "code":

@@ -188,6 +188,22 @@ def test_wrong_frames_are_refused(kind: str, reason: str, settings: Path, tmp_pa
         resumed(settings, tmp_path / "run", undisturbed)
 
 
+def test_a_process_told_to_end_still_says_why_it_failed(settings: Path, tmp_path: Path) -> None:
+    """The launcher ends all processes when the first has failed, wherever the others are on their way to say why."""
+    done = run(settings, tmp_path / "run", kind="corrupted", terminated="failing")
+    found = complaints(done)
+    assert len(found) == WORLD, done.stderr
+    assert all(re.search(rf"agent [23], step {AT}: wrong checksum", line) for line in found), found
+    assert "SIGABRT" not in done.stderr
+
+
+def test_a_process_told_to_end_while_it_starts_ends(settings: Path, tmp_path: Path) -> None:
+    done = run(settings, tmp_path / "run", kind="none", terminated="starting")
+    assert re.search(rf"exitcode +: {128 + signal.SIGTERM} ", done.stderr), done.stderr
+    assert "SIGABRT" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_nan_is_named_before_it_is_sent(settings: Path, tmp_path: Path, undisturbed: Path) -> None:
     done = run(settings, tmp_path / "run", kind="nan")
     assert done.returncode != 0

@@ -60,16 +60,25 @@ def run(
             config = _with_its_threads(config, folder)
         status = _carry_out(config, folder, data_folder(data), again, launch, team)
         team.leave()
-    except Exception as error:
+    except BaseException as error:
         if team.world == 1:
             raise
-        if isinstance(error, MENDABLE):
-            tell(error)
-        else:
-            traceback.print_exc()
-        team.abandon(FAILED)
+        team.abandon(_told(error))
     if status == "interrupted":
         raise SystemExit(INTERRUPTED)
+
+
+def _told(error: BaseException) -> int:
+    """Say what has ended one of several processes, unless it was a signal; its exit status."""
+    if isinstance(error, SystemExit):
+        return int(error.code or 0)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, MENDABLE):
+        tell(error)
+    else:
+        traceback.print_exc()
+    return FAILED
 
 
 def _carry_out(config: RunConfig, folder: Path, home: Path, again: bool, launch: Launch, team: Team) -> str:

@@ -136,8 +136,9 @@ class Processes(Team):
         os._exit(status)
 
     def _terminated(self, number: int, frame: Any) -> None:
-        # A launcher ends all processes when one has failed: that must not keep this one from saying why.
-        if not self.failing:
+        # A launcher ends all processes when one has failed: that must not keep this one from saying why, be it
+        # because it does so now or because an error is on its way up to `one_fate`.
+        if not self.failing and sys.exc_info()[1] is None:
             raise SystemExit(128 + number)
 
     def _explained(self, error: ExchangeError) -> ExchangeError:
