@@ -86,7 +86,7 @@ def test_a_run_that_overflows_names_agent_variable_and_step() -> None:
 def test_large_models_take_their_two_gradients_one_after_the_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for large in (1, 1 << 60):
-        monkeypatch.setattr(oracles, "LARGE", large)
+        monkeypatch.setitem(oracles.LARGE, "gpu", large)
         simulation = Simulation(
             PROBLEMS[name](), docom.DoCoM(lr=0.01, gamma=0.2, beta=0.1), compressor="topk:0.05", batch_size=2,
             dtype=torch.float64, device="cuda",
@@ -133,7 +133,7 @@ def test_meters_count_in_recorded_steps(compressor: str) -> None:
 @pytest.mark.parametrize("compressor", parts.LARGE_COMPRESSORS)
 def test_a_large_model_takes_at_most_ten_vectors(compressor: str) -> None:
     """Eight of state, and a gradient or a message."""
-    dimension = oracles.LARGE // parts.LARGE_AGENTS
+    dimension = oracles.LARGE["gpu"] // parts.LARGE_AGENTS
     vectors = parts.most_memory(compressor, dimension, "cuda") / (parts.LARGE_AGENTS * dimension * 4)
     assert 8 <= vectors <= 10
 

@@ -16,13 +16,13 @@ from typing import Self
 import psutil
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import docom
 from docom import oracles
 from docom.layout import Layout
 from docom.loop import Training
-from docom.problems import Evaluation, Problem
+from docom.problems import Evaluation, ModuleProblem, Problem
 from docom.simulator import check_memory
 from test_algorithms_reference import CASES, compressed
 from test_relations import begin
@@ -179,7 +179,7 @@ def test_a_gradient_in_its_model_s_place_changes_nothing(
         pytest.skip("sends its variables whole")
     ends = []
     for large in (1 << 40, 1):
-        monkeypatch.setattr(oracles, "LARGE", large)
+        monkeypatch.setitem(oracles.LARGE, "cpu", large)
         training = begin(Springs(), algorithm, compressor=compressor, batch=1)
         for _ in range(5):
             training.advance()
@@ -188,6 +188,24 @@ def test_a_gradient_in_its_model_s_place_changes_nothing(
     assert counted == counted_too
     assert all(torch.equal(apart[row], spared[row]) for row in apart if row != "x_old")
     assert not torch.equal(apart["x_old"], spared["x_old"]), "its place was taken"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_nor_with_dropout(exact: bool, batch_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its masks are those of the step and agent, wherever the gradient goes."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    data = [(torch.randn(6, 5), torch.arange(6) % 3) for _ in range(3)]
+    ends = []
+    for large in (1 << 40, 1):
+        monkeypatch.setitem(oracles.LARGE, "cpu", large)
+        run = docom.simulate(
+            ModuleProblem(module, data), docom.DoCoM(lr=0.1, gamma=0.5), compressor="topk:0.2", steps=5,
+            batch_size=batch_size, exact=exact,
+        )  # fmt: skip
+        ends.append(run.x)
+    assert torch.equal(*ends)
 
 
 @pytest.mark.parametrize("case", CASES)

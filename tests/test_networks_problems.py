@@ -168,6 +168,9 @@ def test_blocks_do_not_show(kind: str, pairs: int, monkeypatch: pytest.MonkeyPat
     for mine, theirs in zip(problem.gradients(points, samples, agents), wanted, strict=True):
         _close(mine, theirs, 1e-13)
     again = problem.evaluate(points[0])
+    mine = problem.gradients(points, samples, agents)
+    assert all(map(torch.equal, problem.gradients_reusing(1, points, samples, agents), mine))
+    assert torch.equal(points[1], mine[1])
     _close(again.loss, seen.loss, 1e-13)
     _close(again.gradient, seen.gradient, 1e-13)  # type: ignore[arg-type]
     assert again.correct.tolist() == seen.correct.tolist()  # type: ignore[union-attr]

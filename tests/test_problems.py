@@ -266,6 +266,21 @@ def test_points_are_not_written_to(case: tuple[Problem, Local]) -> None:
     assert all(torch.equal(x, kept) for x, kept in zip(at, points(problem), strict=True))
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_gradient_may_take_its_points_place(case: tuple[Problem, Local], whole: bool) -> None:
+    problem, _ = case
+    agents, at = torch.arange(problem.agents), points(problem)
+    batch = None if whole else torch.tensor([0, 1]).expand(problem.agents, -1)
+    wanted = problem.gradients(at, batch, agents)
+    for spent in (0, 1):
+        at = points(problem)
+        found = problem.gradients_reusing(spent, at, batch, agents)
+        for mine, theirs in zip(found, wanted, strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-12, atol=1e-14)
+        assert found[spent].data_ptr() == at[spent].data_ptr()
+        assert torch.equal(at[1 - spent], points(problem)[1 - spent]), "the other one stays"
+
+
 # --- least squares ----------------------------------------------------------------------------------------------------
 
 
@@ -613,6 +628,19 @@ def test_modules_refuse_what_cannot_be_trained(
 ) -> None:
     with pytest.raises(error, match=message):
         make([(torch.ones(3, 5), torch.tensor([0, 1, 2]))])
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_targets_beyond_the_scores_are_named(agents: int) -> None:
+    """On all ways: gradients of one agent, of several, and evaluations."""
+    problem = ModuleProblem(nn.Linear(5, 3), [(torch.ones(3, 5), torch.tensor([0, 1, 3]))] * agents)
+    rows = torch.zeros(agents, problem.dimension)
+    message = "targets of class 3, but the module has scores for 3 classes, 0 to 2"
+    with pytest.raises(ValueError, match=message):
+        problem.gradients([rows], torch.zeros(agents, 2, dtype=torch.int64), torch.arange(agents))
+    for gradient in (False, True):
+        with pytest.raises(ValueError, match=message):
+            problem.evaluate(rows, gradient)
 
 
 def test_an_agent_with_three_samples_is_sampled_with_replacement() -> None:

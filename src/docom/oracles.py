@@ -10,7 +10,8 @@ from torch import Tensor
 from docom import rng
 from docom.problems import Problem
 
-LARGE = 1 << 24  # numbers of all agents' models from which on memory counts more than the number of calls
+# Numbers of all agents' models from which on memory counts more than the number of calls.
+LARGE = {"cpu": 1 << 19, "gpu": 1 << 24}
 
 
 class ProblemOracle:
@@ -38,24 +39,25 @@ class ProblemOracle:
     def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
         """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
-        return self._at([x0], 0, size)[0]
+        return self._computed([x0], *self._drawn(1, -1, size))[0]
 
     def __call__(self, points: Sequence[Tensor], step: rng.Moment, spent: Tensor | None = None) -> list[Tensor]:
         """Gradients at the points of step ``step`` (from 0).
 
         spent: one of the points whose rows nobody needs any more: those of large models take in their own gradient.
         """
-        if spent is not None and self._known is None and spent.numel() >= LARGE:
-            self._known = spent, spent.copy_(self([spent], step)[0])
         known, self._known = self._known, None
         if known is not None:
             point, gradient = known
             others = [other for other in points if other is not point]
             fresh = iter(self(others, step) if others else [])
             return [gradient if other is point else next(fresh) for other in points]
-        if isinstance(step, rng.Tick):
-            return self._together(points, rng.Tick(step.counter, step.offset + 1))
-        return self._at(points, step + 1, self.batch_size)
+        reused = None
+        if spent is not None and _is_large(spent):
+            reused = next(number for number, point in enumerate(points) if point is spent)
+        if reused is None and isinstance(step, rng.Tick):
+            return self._together(points, step)
+        return self._computed(points, *self._drawn(len(points), step, self.batch_size), reused)
 
     def exactly(self, x: Tensor) -> Tensor:
         """Gradients on all local data, for who looks at a run: nothing is counted."""
@@ -65,16 +67,15 @@ class ProblemOracle:
         """Compute the gradient at one of the points of step ``step`` before it is asked for; the point stays as it is."""
         self._known = point, self([point], step)[0]
 
-    def _together(self, points: Sequence[Tensor], draw: rng.Tick) -> list[Tensor]:
+    def _together(self, points: Sequence[Tensor], step: rng.Tick) -> list[Tensor]:
         """Gradients while a step is being recorded: all points as rows of one call, for half as many kernels.
 
         Large rows keep a GPU busy by themselves, and the copies would only cost memory.
         """
-        problem, agents, size = self.problem, self.agents, self.batch_size
-        assert size is not None
-        self.samples += len(points) * problem.agents * size
-        batch = rng.batch_indices(self.key, agents, draw, problem.counts[agents], size)
-        if len(points) == 1 or points[0].numel() >= LARGE:
+        problem, agents = self.problem, self.agents
+        batch, _ = self._drawn(len(points), step, self.batch_size)
+        assert batch is not None
+        if len(points) == 1 or _is_large(points[0]):
             return problem.gradients(points, batch, agents)
         copies = len(points)
         if len(self._repeated) != copies * len(agents):
@@ -82,24 +83,34 @@ class ProblemOracle:
         together = problem.gradients([torch.cat(list(points))], batch.repeat(copies, 1), self._repeated)[0]
         return list(together.chunk(copies))
 
-    def _at(self, points: Sequence[Tensor], draw: int, size: int | None) -> list[Tensor]:
+    def _drawn(self, points: int, step: rng.Moment, size: int | None) -> tuple[Tensor | None, int]:
+        """The batch of a step, counted for so many points, and what seeds the noise of its gradients."""
         problem, agents = self.problem, self.agents
-        counts = problem.counts
-        self.samples += len(points) * (int(counts.sum()) if size is None else problem.agents * size)
-        batch = None if size is None else rng.batch_indices(self.key, agents, draw, counts[agents], size)
-        return self._computed(points, batch, rng.integer(rng.Key(self.key.seed, rng.NOISE), 2**31, draw))
+        self.samples += points * (int(problem.counts.sum()) if size is None else problem.agents * size)
+        # Number 0 is the first gradient's, before step 0.
+        draw = rng.Tick(step.counter, step.offset + 1) if isinstance(step, rng.Tick) else step + 1
+        batch = None if size is None else rng.batch_indices(self.key, agents, draw, problem.counts[agents], size)
+        return batch, 0 if isinstance(draw, rng.Tick) else rng.integer(rng.Key(self.key.seed, rng.NOISE), 2**31, draw)
 
-    def _computed(self, points: Sequence[Tensor], batch: Tensor | None, noise: int) -> list[Tensor]:
-        problem, agents = self.problem, self.agents
+    def _computed(
+        self, points: Sequence[Tensor], batch: Tensor | None, noise: int, reused: int | None = None
+    ) -> list[Tensor]:
+        """Gradients at the points; that of number ``reused``, if any, takes its point's place."""
+        parts = []
+        for rows, moved in self._groups():
+            samples = None if batch is None else batch[rows]
+            at = [point[rows] for point in points], samples, self.agents[rows], noise + moved
+            parts.append(self.problem.gradients(*at) if reused is None else self.problem.gradients_reusing(reused, *at))
+        if len(parts) == 1:
+            return parts[0]
+        return [points[k] if k == reused else torch.cat(rows) for k, rows in enumerate(zip(*parts, strict=True))]
+
+    def _groups(self) -> list[tuple[slice, int]]:
+        """The rows whose gradients are computed together, and by how much their noise differs from the others'."""
         if not self.exact:
-            return problem.gradients(points, batch, agents, noise)
-        parts = [
-            problem.gradients(
-                [point[row : row + 1] for point in points],
-                None if batch is None else batch[row : row + 1],
-                agents[row : row + 1],
-                noise + int(agents[row]),
-            )
-            for row in range(len(agents))
-        ]
-        return [torch.cat(rows) for rows in zip(*parts, strict=True)]
+            return [(slice(None), 0)]
+        return [(slice(row, row + 1), agent) for row, agent in enumerate(self.agents.tolist())]
+
+
+def _is_large(rows: Tensor) -> bool:
+    return rows.numel() >= LARGE["cpu" if rows.device.type == "cpu" else "gpu"]

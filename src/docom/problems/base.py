@@ -86,6 +86,18 @@ class Problem(ABC):
         noise: seeds whatever else is random in the objective (dropout), the same for all points of a step.
         """
 
+    def gradients_reusing(
+        self, spent: int, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """`gradients` where the point of number ``spent`` is needed no more: its gradient takes its place.
+
+        Here one point after the other; problems that can share work between them all the same have their own way.
+        """
+        points[spent].copy_(self.gradients([points[spent]], samples, agents, noise)[0])
+        others = [point for number, point in enumerate(points) if number != spent]
+        found = self.gradients(others, samples, agents, noise) if others else []
+        return [*found[:spent], points[spent], *found[spent:]]
+
     @abstractmethod
     def evaluate(
         self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None

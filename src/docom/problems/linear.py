@@ -90,7 +90,15 @@ class LinearProblem(Problem):
             parts.append(self._batch([point[row : row + 1] for point in points], local))
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
-    def _batch(self, points: Sequence[Tensor], positions: Tensor) -> list[Tensor]:
+    def gradients_reusing(
+        self, spent: int, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients_reusing`: with one look at the data."""
+        if samples is None:
+            return super().gradients_reusing(spent, points, samples, agents, noise)
+        return self._batch(points, self.offsets[agents].unsqueeze(1) + samples, spent)
+
+    def _batch(self, points: Sequence[Tensor], positions: Tensor, spent: int | None = None) -> list[Tensor]:
         rows, batch = positions.shape
         features = self.features.index_select(0, positions.reshape(-1)).view(rows, batch, -1)
         thetas = [point.reshape(rows, self.scores, -1) for point in points]
@@ -102,7 +110,8 @@ class LinearProblem(Problem):
             gradient = slope @ features
             if self.weight_decay:
                 gradient = gradient.add_(theta, alpha=self.weight_decay)
-            found.append(gradient.reshape(point.shape))
+            gradient = gradient.reshape(point.shape)
+            found.append(point.copy_(gradient) if len(found) == spent else gradient)
         return found
 
     def evaluate(

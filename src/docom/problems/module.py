@@ -69,6 +69,7 @@ class ModuleProblem(Problem):
         self.data, self.record, self._fixed = _checked(data), record, True
         classes = loss is nn.functional.cross_entropy and all(_are_classes(targets) for _, targets in self.data)
         self._loss_of_many = _cross_entropy_of_classes if classes else loss
+        self._highest = max(int(targets.max()) for _, targets in self.data) if classes else -1
         self._looks = LOOKS
         self._joined: tuple[Tensor, Tensor, Tensor] | None = None
         self.counts = torch.tensor([len(targets) for _, targets in self.data])
@@ -105,19 +106,32 @@ class ModuleProblem(Problem):
                 for row in range(len(agents))
             ]
             return [torch.cat(rows) for rows in zip(*parts, strict=True)]
+        return self._gradients(points, samples, agents, noise)
+
+    def gradients_reusing(
+        self, spent: int, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients_reusing`."""
+        if samples is None:
+            return super().gradients_reusing(spent, points, samples, agents, noise)
+        return self._gradients(points, samples, agents, noise, spent)
+
+    def _gradients(
+        self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int, spent: int | None = None
+    ) -> list[Tensor]:
         inputs, targets = self._gather(samples, agents)
         on_gpu = points[0].is_cuda
         if on_gpu and torch.cuda.is_current_stream_capturing():
-            return [self._gradient(point, inputs, targets) for point in points]
+            return [self._gradient(point, inputs, targets, number == spent) for number, point in enumerate(points)]
         found = []
         with _borrowed(points[0].device) as generators:
-            for point in points:
+            for number, point in enumerate(points):
                 for generator in generators:
                     generator.manual_seed(noise)  # one set of dropout masks for all points of a step
                 if on_gpu and self.recordable and self._looks > 0:
                     self._looks -= 1
                     self._fixed = self._seen_fixed(generators, point, inputs, targets)
-                found.append(self._gradient(point, inputs, targets))
+                found.append(self._gradient(point, inputs, targets, number == spent))
         return found
 
     def _seen_fixed(self, generators: list[torch.Generator], point: Tensor, inputs: Tensor, targets: Tensor) -> bool:
@@ -139,13 +153,13 @@ class ModuleProblem(Problem):
             generator.set_state(state)
         return not (waits or drew)
 
-    def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor, in_place: bool = False) -> Tensor:
         parameters = self._unflatten(point)
         if len(point) == 1:
             gradients = self._gradient_of_one(parameters, inputs[0], targets[0])
         else:
             gradients = vmap(grad(self._loss_at), randomness="different")(parameters, inputs, targets)
-        rows = torch.empty_like(point)
+        rows = point if in_place else torch.empty_like(point)
         for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
             torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
         return rows
@@ -154,7 +168,7 @@ class ModuleProblem(Problem):
         """By autograd itself, which takes two thirds of the time where there is nothing to batch over."""
         with torch.enable_grad():
             leaves = {name: row[0].detach().requires_grad_() for name, row in parameters.items()}
-            loss = self.loss(functional_call(self.module, leaves, (inputs,)), targets)
+            loss = self.loss(self._outputs(leaves, inputs), targets)
             found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, found, strict=True)}
 
@@ -189,11 +203,20 @@ class ModuleProblem(Problem):
         }
 
     def _loss_at(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        return self._loss_of_many(functional_call(self.module, parameters, (inputs,)), targets)
+        return self._loss_of_many(self._outputs(parameters, inputs), targets)
 
     def _loss_and_outputs(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Any]:
-        outputs = functional_call(self.module, parameters, (inputs,))
+        outputs = self._outputs(parameters, inputs)
         return self.loss(outputs, targets), outputs
+
+    def _outputs(self, parameters: dict[str, Tensor], inputs: Tensor) -> Any:
+        outputs = functional_call(self.module, parameters, (inputs,))
+        if isinstance(outputs, Tensor) and outputs.ndim == 2 and outputs.shape[1] <= self._highest:
+            raise ValueError(
+                f"there are targets of class {self._highest}, but the module has scores for {outputs.shape[1]} classes, "
+                f"0 to {outputs.shape[1] - 1}"
+            )
+        return outputs
 
     def evaluate(
         self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None

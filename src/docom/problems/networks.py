@@ -142,8 +142,23 @@ class NetworkProblem(Problem):
         if points[0].device.type != "cpu":
             shares = torch.full(positions.shape, 1 / positions.shape[1], dtype=points[0].dtype, device=positions.device)
             return [self._weighted(point, positions, shares) for point in points]
-        rows, batch = positions.shape
         found = [torch.empty_like(point) for point in points]
+        self._descend(points, found, positions)
+        return found
+
+    def gradients_reusing(
+        self, spent: int, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
+    ) -> list[Tensor]:
+        """See `Problem.gradients_reusing`: with one look at the data where a batch is worked on as a whole."""
+        if samples is None or points[0].device.type != "cpu" or samples.shape[1] > self._limits(points[0])[1]:
+            return super().gradients_reusing(spent, points, samples, agents, noise)
+        found = [point if number == spent else torch.empty_like(point) for number, point in enumerate(points)]
+        self._descend(points, found, self.offsets[agents].unsqueeze(1) + samples)
+        return found
+
+    def _descend(self, points: Sequence[Tensor], found: Sequence[Tensor], positions: Tensor) -> None:
+        """Gradients on a CPU, some rows at a time; each may take the place of its point if the batch is in one part."""
+        rows, batch = positions.shape
         most, pairs = self._limits(points[0])
         for some in _slices(rows, min(most, max(1, pairs // batch))):
             for part in _slices(batch, pairs):
@@ -152,12 +167,12 @@ class NetworkProblem(Problem):
                     weights, places = self._cut(point[some]), self._cut(gradient[some])
                     scores, kept = self.forward(weights, inputs)
                     slopes = _slopes(scores, targets).mul_(1 / batch)
-                    for number, piece in _formed(self.backward(weights, inputs, kept, slopes)):
+                    # All pieces before the first is written: the way back reads the weights.
+                    for number, piece in list(_formed(self.backward(weights, inputs, kept, slopes))):
                         if part.start == 0:
                             torch.add(piece, weights[number], alpha=self.weight_decay, out=places[number])
                         else:
                             places[number].add_(piece)
-        return found
 
     def _weighted(self, point: Tensor, positions: Tensor, shares: Tensor) -> Tensor:
         """The gradient of samples with given weights, in as few kernels as can be, all of one shape."""
