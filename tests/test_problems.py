@@ -552,6 +552,86 @@ def test_one_agent_alone_is_differentiated_as_many_together() -> None:
     torch.testing.assert_close(together[:, span], 0.1 * rows[:, span])
 
 
+class Convolving(nn.Module):
+    """A convolution as a layer and one as a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (
+            nn.Conv2d(1, 2, 3),
+            nn.Parameter(0.1 * torch.randn(3, 2, 2, 2)),
+            nn.Linear(27, 3),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(F.conv2d(self.first(inputs).relu(), self.second).flatten(1))  # type: ignore[no-any-return]
+
+
+def convolving(counts: tuple[int, ...] = (9, 9, 9)) -> ModuleProblem:
+    data = [(random(m, 1, 6, 6, seed=m + i), classes(m)) for i, m in enumerate(counts)]
+    return ModuleProblem(made(Convolving), data, weight_decay=0.1, test=(random(7, 1, 6, 6, seed=90), classes(7)))
+
+
+def test_a_pass_is_watched() -> None:
+    problem = convolving()
+    problem.evaluate(random(1, problem.dimension))
+    assert problem._footprint is not None
+    assert problem._footprint.convolved == 2 * 4 * 4 + 3 * 3 * 3
+    assert problem._footprint.made == 2 * (2 * 4 * 4) + 3 * 3 * 3 + 3
+
+
+@pytest.mark.parametrize("counts", [(9, 9, 9), (3, 6, 9)])
+@pytest.mark.parametrize("samples", [None, torch.tensor([[0, 1, 2], [2, 0, 1], [1, 1, 0]])])
+@pytest.mark.parametrize(
+    "limits",
+    [{"CONVOLVED": 1}, {"ROOM": {"cpu": 100}, "LIGHT": 100}, {"ROOM": {"cpu": 300}, "LIGHT": 300}],
+    ids=["agents one by one", "samples one by one", "some at a time"],
+)
+def test_how_many_go_through_a_module_at_once_does_not_show(
+    limits: dict[str, object], samples: Tensor | None, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, agents = convolving(counts), torch.arange(3)
+    at = [random(3, problem.dimension, seed=seed) for seed in (91, 92)]
+    wanted, seen = problem.gradients(at, samples, agents), problem.evaluate(at[0])
+    for name, limit in limits.items():
+        monkeypatch.setattr(f"docom.problems.module.{name}", limit)
+    for mine, theirs in zip(problem.gradients(at, samples, agents), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-13)
+    again = problem.evaluate(at[0])
+    torch.testing.assert_close(again.loss, seen.loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(again.gradient, seen.gradient, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(again.correct, seen.correct)
+    torch.testing.assert_close(again.test_correct, seen.test_correct)
+    assert (again.count, again.test_count) == (sum(counts), 7)
+    torch.testing.assert_close(problem.evaluate(at[0], gradient=False).loss, seen.loss, rtol=1e-12, atol=0)
+    problem.gradients_reusing(1, at, samples, agents)
+    torch.testing.assert_close(at[1], wanted[1], rtol=1e-12, atol=1e-13)
+
+
+def test_agents_one_by_one_keep_their_masks_for_both_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docom.problems.module.CONVOLVED", 0)
+    problem, agents = dropout_problem(), torch.arange(3)
+    x = problem.start(0).expand(3, -1).contiguous()
+    one, other = problem.gradients([x, x], None, agents, noise=1)
+    assert torch.equal(one, other)
+    assert not torch.equal(problem.gradients([x], None, agents, noise=2)[0], one)
+
+
+class Pairs(nn.Linear):
+    """Takes two samples, no more and no less."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        assert len(inputs) == 2
+        return super().forward(inputs)
+
+
+def test_a_module_that_cannot_be_watched_still_works() -> None:
+    problem = ModuleProblem(made(lambda: Pairs(5, 3)), [(random(6, 5, seed=i), classes(6)) for i in range(3)])
+    x = problem.start(0).expand(3, -1).contiguous()
+    (found,) = problem.gradients([x], torch.tensor([[0, 1], [2, 3], [4, 5]]), torch.arange(3))
+    assert bool(torch.isfinite(found).all())
+
+
 def dropout_problem(counts: tuple[int, ...] = (6, 6, 6)) -> ModuleProblem:
     module = made(lambda: nn.Sequential(nn.Linear(5, 40), nn.Dropout(0.5), nn.Linear(40, 3)))
     return ModuleProblem(module, [(random(m, 5, seed=m + 70), classes(m)) for m in counts])

@@ -70,7 +70,7 @@ def cpu_targets() -> Iterator[Target]:
     yield Target("torch.topk alone over a whole top-k push", "push", _ratio("torch.topk alone", f"push {TOPK}"), 4.0)
     for title, name in (("top-k 5%", TOPK), ("4 bit", BITS)):
         yield Target(f"encode and decode, {title}, one core", "codec", _fact(f"{name} GB/s"), 2.0, unit=" GB/s")
-    yield from _scaling_targets()
+    yield from _scaling_targets(memory=(100, 1000))
     for name, share in (("synthetic", 0.10), ("mnist", 0.20)):
         found = _ratio(f"{name}, evaluation", f"{name}, whole run")
         yield Target(f"evaluation's share of the default {name} run", "evaluation", found, at_most=share)
@@ -83,14 +83,15 @@ def cpu_targets() -> Iterator[Target]:
     yield Target("docom --help", "startup", _seconds("docom --help"), at_most=0.5, unit=" s")
 
 
-def _scaling_targets() -> Iterator[Target]:
+def _scaling_targets(memory: tuple[int, ...]) -> Iterator[Target]:
     for count in (100, 1000):
         subjects = f"n = {count}, an agent", "n = 10, an agent"
         yield Target(f"n = {count}: time an agent over that with n = 10", "scaling", _ratio(*subjects), at_most=2.0)
-    yield Target(
-        "n = 1000: memory beside the data and the mixing matrix", "scaling", _fact("n = 1000 vectors an agent"), at_most=10.0,
-        unit=" vectors an agent",
-    )  # fmt: skip
+    for count in memory:
+        yield Target(
+            f"n = {count}: memory beside the data and the mixing matrix", "scaling",
+            _fact(f"n = {count} vectors an agent"), at_most=10.0, unit=" vectors an agent",
+        )  # fmt: skip
 
 
 def gpu_targets() -> Iterator[Target]:
@@ -106,7 +107,7 @@ def gpu_targets() -> Iterator[Target]:
             f"large model, {title}: peak memory", "large", _fact(f"{name} vectors an agent"), at_most=10.0,
             unit=" vectors an agent",
         )  # fmt: skip
-    yield from _scaling_targets()
+    yield from _scaling_targets(memory=(1000,))
 
 
 def judge(cases: dict[str, Case], device: str, quick: bool = False) -> list[Verdict]:

@@ -32,6 +32,16 @@ class Evaluation:
     test_correct: Tensor | None = None
     test_count: int = 0
 
+    @classmethod
+    def of_all(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """The evaluations of some rows each, on the same data, as one."""
+        first = parts[0]
+        tensors = (_joined([getattr(part, name) for part in parts]) for name in ("gradient", "correct", "test_correct"))
+        gradient, correct, test_correct = tensors
+        return cls(
+            torch.cat([part.loss for part in parts]), gradient, correct, first.count, test_correct, first.test_count
+        )
+
     def __add__(self, other: Evaluation) -> Evaluation:
         return Evaluation(
             self.loss + other.loss,
@@ -45,6 +55,11 @@ class Evaluation:
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return None if one is None or other is None else one + other
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None
 
 
 class Problem(ABC):
@@ -129,3 +144,8 @@ def subset(counts: Sequence[int], count: int, seed: int) -> list[Tensor]:
     draw = torch.Generator().manual_seed(seed)
     each = -(-count // len(counts))
     return [torch.randperm(m, generator=draw)[:each].sort().values for m in counts]
+
+
+def slices(total: int, size: int) -> list[slice]:
+    """From 0 to ``total`` in pieces of ``size``, the last of which may be shorter."""
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]

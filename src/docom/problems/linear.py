@@ -105,7 +105,7 @@ class LinearProblem(Problem):
         # Scores are few: those of all points go through the loss together.
         scores = torch.stack([_scores(features, theta) for theta in thetas])
         _, slopes = self.loss_and_slope(scores, self.targets[positions].expand(len(points), rows, batch))
-        found = []
+        found: list[Tensor] = []
         for point, theta, slope in zip(points, thetas, (slopes / batch).transpose(2, 3), strict=True):
             gradient = slope @ features
             if self.weight_decay:

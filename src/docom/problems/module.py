@@ -13,11 +13,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, grad_and_value, vmap
 
 from docom.layout import Layout
-from docom.problems.base import Evaluation, Problem, subset
+from docom.problems.base import Evaluation, Problem, slices, subset
+from docom.problems.footprint import UNKNOWN, Footprint, watch
 
 Data = tuple[Tensor, Tensor]
-CHUNK = 2048  # samples a forward pass of an evaluation takes
+CHUNK = 2048  # samples a pass of an evaluation takes at most
+LIGHT = 1 << 22  # numbers that a row's part in such a pass makes at most
+ROOM = {"cpu": 1 << 27, "gpu": 1 << 30}  # numbers that any pass makes at most
+CONVOLVED = 1 << 17  # numbers out of convolutions an agent, from which on a CPU does agents one by one faster
+WATCHED = 4  # samples of the pass that is watched to know this
 LOOKS = 4  # gradients after which a module is believed to do the same every time
+
+# Said of operations that vmap does one by one, such as attention on a CPU: nothing that who reads it could mend.
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")
 
 
 class ModuleProblem(Problem):
@@ -31,7 +39,8 @@ class ModuleProblem(Problem):
         test: ``(inputs, targets)`` for the test accuracy.
         record: whether a GPU may replay a recorded step.
 
-    Gradients of all agents come from one ``vmap`` over the module's parameters. Dropout draws anew at every step, and the
+    Gradients of all agents come from one ``vmap`` over the module's parameters; on a CPU those of modules with many convolutions
+    come one by one. A pass that would take much memory sees fewer samples at a time. Dropout draws anew at every step, and the
     same masks for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
     refused: agents in one process would share them. On a GPU the steps of a module that draws no random numbers and whose code
     does not look at values are recorded and replayed, so that it must do the same in every step; ``record=False`` forgoes that.
@@ -71,6 +80,7 @@ class ModuleProblem(Problem):
         self._loss_of_many = _cross_entropy_of_classes if classes else loss
         self._highest = max(int(targets.max()) for _, targets in self.data) if classes else -1
         self._looks = LOOKS
+        self._footprint: Footprint | None = None
         self._joined: tuple[Tensor, Tensor, Tensor] | None = None
         self.counts = torch.tensor([len(targets) for _, targets in self.data])
 
@@ -125,6 +135,7 @@ class ModuleProblem(Problem):
             return [self._gradient(point, inputs, targets, number == spent) for number, point in enumerate(points)]
         found = []
         with _borrowed(points[0].device) as generators:
+            self._look(points[0][:1], inputs[0])
             for number, point in enumerate(points):
                 for generator in generators:
                     generator.manual_seed(noise)  # one set of dropout masks for all points of a step
@@ -133,6 +144,32 @@ class ModuleProblem(Problem):
                     self._fixed = self._seen_fixed(generators, point, inputs, targets)
                 found.append(self._gradient(point, inputs, targets, number == spent))
         return found
+
+    def _look(self, row: Tensor, inputs: Tensor) -> None:
+        """Watch a pass, once. Where it fails nothing is known, and the pass that matters says why."""
+        if self._footprint is None:
+            leaves, few = self._leaves(self._unflatten(row), True), inputs[:WATCHED]
+            try:
+                self._footprint = watch(lambda: functional_call(self.module, leaves, (few,)), len(few))
+            except Exception:
+                self._footprint = UNKNOWN
+
+    def _leaves(self, parameters: dict[str, Tensor], gradient: bool) -> dict[str, Tensor]:
+        """The parameters of a single row, as autograd takes them."""
+        return {name: row[0].detach().requires_grad_(gradient) for name, row in parameters.items()}
+
+    def _at_once(self, rows: Tensor, samples: int, most: int) -> tuple[int, int]:
+        """How many rows, and how many of so many samples each, go through the module together.
+
+        most: numbers a row's part of the pass may make. Rows are taken apart at less, for they have nothing in common.
+        """
+        made, convolved = self._footprint or UNKNOWN
+        on_cpu = rows.device.type == "cpu"
+        width = max(1, min(samples, int(most / made))) if made else samples
+        if on_cpu and width * convolved >= CONVOLVED:
+            return 1, width
+        room = ROOM["cpu" if on_cpu else "gpu"]
+        return max(1, min(len(rows), int(room / (width * made)))) if made else len(rows), width
 
     def _seen_fixed(self, generators: list[torch.Generator], point: Tensor, inputs: Tensor, targets: Tensor) -> bool:
         """Whether a gradient is found without a random number and without the host waiting for a value."""
@@ -154,23 +191,50 @@ class ModuleProblem(Problem):
         return not (waits or drew)
 
     def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor, in_place: bool = False) -> Tensor:
-        parameters = self._unflatten(point)
-        if len(point) == 1:
-            gradients = self._gradient_of_one(parameters, inputs[0], targets[0])
-        else:
-            gradients = vmap(grad(self._loss_at), randomness="different")(parameters, inputs, targets)
-        rows = point if in_place else torch.empty_like(point)
-        for name, place in self._unflatten(rows).items():  # into their places with the decay, in one pass
-            torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
-        return rows
+        together, width = self._at_once(point, inputs.shape[1], ROOM["cpu"])
+        parts = slices(inputs.shape[1], width)
+        rows = point if in_place and len(parts) == 1 else torch.empty_like(point)
+        for some in slices(len(point), together):
+            self._write_gradient(rows[some], point[some], inputs[some], targets[some], parts)
+        return point.copy_(rows) if in_place and rows is not point else rows
 
-    def _gradient_of_one(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """By autograd itself, which takes two thirds of the time where there is nothing to batch over."""
-        with torch.enable_grad():
-            leaves = {name: row[0].detach().requires_grad_() for name, row in parameters.items()}
-            loss = self.loss(self._outputs(leaves, inputs), targets)
+    def _write_gradient(
+        self, rows: Tensor, point: Tensor, inputs: Tensor, targets: Tensor, parts: Sequence[slice]
+    ) -> None:
+        parameters, places = self._unflatten(point), self._unflatten(rows)
+        for part in parts:
+            gradients = self._gradient_on(parameters, inputs[:, part], targets[:, part])
+            for name, place in places.items():
+                if len(parts) == 1:  # with the decay, in one pass; it may be in place
+                    torch.add(gradients[name], parameters[name], alpha=self.weight_decay, out=place)
+                    continue
+                if part.start == 0:
+                    torch.mul(parameters[name], self.weight_decay, out=place)
+                place.add_(gradients[name], alpha=(part.stop - part.start) / inputs.shape[1])
+
+    def _gradient_on(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        if len(inputs) == 1:
+            return self._look_at_one(parameters, inputs[0], targets[0])[0]
+        found: dict[str, Tensor] = vmap(grad(self._loss_at), randomness="different")(parameters, inputs, targets)
+        return found
+
+    def _look_at_one(
+        self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, gradient: bool = True
+    ) -> tuple[dict[str, Tensor], Tensor, Any]:
+        """The gradient, loss and outputs of a single row.
+
+        By autograd itself, which takes two thirds of the time where there is nothing to batch over.
+        """
+        with torch.set_grad_enabled(gradient):
+            leaves = self._leaves(parameters, gradient)
+            outputs = self._outputs(leaves, inputs)
+            loss = self.loss(outputs, targets)
+        found: Sequence[Tensor] = ()
+        if gradient:
             found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-        return {name: gradient.unsqueeze(0) for name, gradient in zip(leaves, found, strict=True)}
+        outputs = outputs.detach().unsqueeze(0) if isinstance(outputs, Tensor) else outputs
+        gradients = {name: piece.unsqueeze(0) for name, piece in zip(leaves, found, strict=False)}
+        return gradients, loss.detach().unsqueeze(0), outputs
 
     def _gather(self, samples: Tensor | None, agents: Tensor) -> Data:
         if samples is None:
@@ -226,11 +290,16 @@ class ModuleProblem(Problem):
         self.module.eval()
         try:
             chosen = list(range(self.agents)) if agents is None else list(agents)
-            return self._evaluate(rows, gradient, chosen, agents is None if test is None else test)
+            with_test = agents is None if test is None else test
+            self._look(rows[:1], self.data[chosen[0]][0])
+            together, width = self._at_once(rows, CHUNK, LIGHT)
+            return Evaluation.of_all(
+                [self._evaluate(rows[some], gradient, chosen, with_test, width) for some in slices(len(rows), together)]
+            )
         finally:
             self.module.train(training)
 
-    def _evaluate(self, rows: Tensor, gradient: bool, agents: list[int], with_test: bool) -> Evaluation:
+    def _evaluate(self, rows: Tensor, gradient: bool, agents: list[int], with_test: bool, width: int) -> Evaluation:
         share = len(agents) / self.agents
         parameters = self._unflatten(rows)
         result = Evaluation(0.5 * self.weight_decay * share * (rows**2).sum(dim=1), None)
@@ -238,7 +307,7 @@ class ModuleProblem(Problem):
             result.gradient = self.weight_decay * share * rows
         for agent in agents:
             inputs, targets = self.data[agent]
-            for x, y in zip(inputs.split(CHUNK), targets.split(CHUNK), strict=True):
+            for x, y in zip(inputs.split(width), targets.split(width), strict=True):
                 weight = len(y) / (len(targets) * self.agents)
                 outputs = self._add_chunk(result, parameters, x, y, weight)
                 hits = _hits(outputs, y)
@@ -246,27 +315,39 @@ class ModuleProblem(Problem):
                     result.correct = hits if result.correct is None else result.correct + hits
                     result.count += len(y)
         if with_test and self.test is not None:
-            for x, y in zip(self.test[0].split(CHUNK), self.test[1].split(CHUNK), strict=True):
-                with torch.no_grad():
-                    outputs = vmap(lambda p, a: functional_call(self.module, p, (a,)), in_dims=(0, None))(parameters, x)
-                hits = _hits(outputs, y)
+            for x, y in zip(self.test[0].split(width), self.test[1].split(width), strict=True):
+                hits = _hits(self._outputs_of_all(parameters, x), y)
                 if hits is not None:
                     result.test_correct = hits if result.test_correct is None else result.test_correct + hits
                     result.test_count += len(y)
         return result
 
+    def _outputs_of_all(self, parameters: dict[str, Tensor], x: Tensor) -> Any:
+        with torch.no_grad():
+            return vmap(lambda p, a: functional_call(self.module, p, (a,)), in_dims=(0, None))(parameters, x)
+
     def _add_chunk(self, result: Evaluation, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: float) -> Any:
         """Add the chunk's loss (and gradient) to the result; return the outputs."""
-        if result.gradient is None:
-            with torch.no_grad():
-                loss, outputs = vmap(self._loss_and_outputs, in_dims=(0, None, None))(parameters, x, y)
-        else:
-            batched = vmap(grad_and_value(self._loss_and_outputs, has_aux=True), in_dims=(0, None, None))
-            gradients, (loss, outputs) = batched(parameters, x, y)
+        gradients, loss, outputs = self._look_at_all(parameters, x, y, result.gradient is not None)
+        if result.gradient is not None:
             rows = torch.cat([gradients[name].reshape(len(loss), -1) for name in self.names], dim=1)
             result.gradient = result.gradient + weight * rows
         result.loss = result.loss + weight * loss.detach()
         return outputs
+
+    def _look_at_all(
+        self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, gradient: bool
+    ) -> tuple[dict[str, Tensor], Tensor, Any]:
+        """`_look_at_one` for any number of rows, on the same samples."""
+        if len(parameters[self.names[0]]) == 1:
+            return self._look_at_one(parameters, x, y, gradient)
+        if gradient:
+            batched = vmap(grad_and_value(self._loss_and_outputs, has_aux=True), in_dims=(0, None, None))
+            gradients, (loss, outputs) = batched(parameters, x, y)
+            return gradients, loss, outputs
+        with torch.no_grad():
+            loss, outputs = vmap(self._loss_and_outputs, in_dims=(0, None, None))(parameters, x, y)
+        return {}, loss, outputs
 
     def model(self, row: Tensor) -> nn.Module:
         """See `Problem.model`: a copy of the module with these parameters."""

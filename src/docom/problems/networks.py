@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from docom import rng
 from docom.layout import Layout
-from docom.problems.base import Evaluation, Problem
+from docom.problems.base import Evaluation, Problem, slices
 from docom.problems.shards import Data, Shards
 
 
@@ -160,8 +160,8 @@ class NetworkProblem(Problem):
         """Gradients on a CPU, some rows at a time; each may take the place of its point if the batch is in one part."""
         rows, batch = positions.shape
         most, pairs = self._limits(points[0])
-        for some in _slices(rows, min(most, max(1, pairs // batch))):
-            for part in _slices(batch, pairs):
+        for some in slices(rows, min(most, max(1, pairs // batch))):
+            for part in slices(batch, pairs):
                 inputs, targets = self._take(self.train, positions[some, part], points[0].dtype)
                 for point, gradient in zip(points, found, strict=True):
                     weights, places = self._cut(point[some]), self._cut(gradient[some])
@@ -182,7 +182,7 @@ class NetworkProblem(Problem):
             positions, shares = F.pad(positions, (0, missing)), F.pad(shares, (0, missing))
         gradient, weights = self.weight_decay * point, self._cut(point)
         places = self._cut(gradient)
-        for part in _slices(positions.shape[1], width):
+        for part in slices(positions.shape[1], width):
             inputs, targets = self._take(self.train, positions[:, part], point.dtype)
             scores, kept = self.forward(weights, inputs)
             slopes = _slopes(scores, targets).mul_(shares[:, part].unsqueeze(1))
@@ -207,7 +207,7 @@ class NetworkProblem(Problem):
         if len(set(counts)) == 1:
             everything = torch.arange(counts[0], device=agents.device).expand(len(agents), -1)
             return self.gradients(points, everything, agents)
-        alone = _slices(len(agents), 1)
+        alone = slices(len(agents), 1)
         parts = [self._full_gradients_on_cpu([point[row] for point in points], agents[row]) for row in alone]
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]
 
@@ -241,9 +241,9 @@ class NetworkProblem(Problem):
         positions = data.positions(shards)
         most, pairs = self._limits(rows)
         width = max(SHORTEST, pairs // min(most, len(rows)) // SHORTEST * SHORTEST)
-        for part in _slices(len(positions), width):
+        for part in slices(len(positions), width):
             inputs, targets = self._take(data, positions[part].unsqueeze(0), rows.dtype)
-            for some in _slices(len(rows), min(most, max(1, pairs // width))):
+            for some in slices(len(rows), min(most, max(1, pairs // width))):
                 weights = self._cut(rows[some])
                 scores, kept = self.forward(weights, inputs)
                 back = partial(self.backward, weights, inputs, kept)
@@ -309,7 +309,3 @@ def _foremost(scores: Tensor) -> Tensor:
 def _formed(pieces: Pieces) -> Iterator[tuple[int, Tensor]]:
     for number, piece in pieces:
         yield number, piece.form() if isinstance(piece, Product) else piece
-
-
-def _slices(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
