@@ -460,6 +460,26 @@ def test_mix_sparse_equals_mix_of_the_dense_rows(case, count: int, seed: int, sc
     assert_rows_stand_alone(chosen, count)
 
 
+@SETTLED
+@given(sparse_rows(), st.data(), SEEDS, SCALES)
+def test_add_selected_adds_to_copies_and_gaps_alike(case, data, seed: int, scale: float) -> None:
+    """At once what `add_sparse` and `mix_sparse` do, for all senders' rows or for some agents'."""
+    indices, values, d = case
+    everyone = list(range(len(values)))
+    agents = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(everyone), min_size=1, unique=True)))
+    own = None if agents is None else torch.tensor(agents)
+    chosen = everyone if agents is None else agents
+    by = RowMix.from_dense(random_matrix(len(chosen), len(values), seed))
+    start = [make_rows(len(chosen), d, values.dtype, "normal", seed + i) for i in (0, 1)]
+    hat, gap = (rows.clone() for rows in start)
+    plain.add_sparse(hat, indices[chosen], values[chosen], scale)
+    plain.mix_sparse(gap, indices, values, by, scale)
+    for version in (compiled, plain):
+        mine = [rows.clone() for rows in start]
+        version.add_selected(*mine, indices, values, by, own, scale)
+        assert_same_bits(tuple(mine), (hat, gap))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_with_fewer_neighbours_do_not_hear_the_padding(dtype: torch.dtype) -> None:
     """Plain torch pads short rows of the matrix with weight zero: minus zero and infinity must not notice."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.compressors import Bound, NonFinite, Stamp
-from docom.numerics import RowMix, add_sparse, combine, mix, mix_sparse
+from docom.numerics import RowMix, add_selected, combine, mix, mix_sparse
 from docom.rng import Key
 from docom.transports import InProcess, Transport
 from docom.weights import Network
@@ -89,10 +89,8 @@ class CompressedChannel(Channel):
         return self._mix(q, damping)
 
     def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Tensor:
-        own = (indices, values) if self.own is None else (indices[self.own], values[self.own])
-        add_sparse(self.hat, *own, damping)
         full = None if damping == 1 else self.gap.clone()
-        mix_sparse(self.gap, indices, values, self.by, damping)
+        add_selected(self.hat, self.gap, indices, values, self.by, self.own, damping)
         if full is None:
             return self.gap
         mix_sparse(full, indices, values, self.by)

@@ -29,6 +29,7 @@ __all__ = [
     "absorb_quantised",
     "absorb_top",
     "add_quantised",
+    "add_selected",
     "add_sparse",
     "combine",
     "combine_in_turn",
@@ -110,6 +111,13 @@ def add_quantised(
     own: which row of ``q`` belongs to each row of ``hat``; None where they are the same.
     """
     _kernels(hat).add_quantised(hat, gap, unit, quantised, by, own)
+
+
+def add_selected(
+    hat: Tensor, gap: Tensor, indices: Tensor, values: Tensor, by: RowMix, own: Tensor | None = None, scale: float = 1.0
+) -> None:
+    """``hat_i += scale q_i`` and ``gap_i += scale sum_j w_ij q_j`` for sparse rows ``q``; see `add_quantised`."""
+    _kernels(hat).add_selected(hat, gap, indices, values, by, own, scale)
 
 
 def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float = 1.0) -> None:

@@ -81,6 +81,15 @@ def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> No
     out.scatter_(1, wide, out.gather(1, wide) + scale * values)
 
 
+def add_selected(
+    hat: Tensor, gap: Tensor, indices: Tensor, values: Tensor, by: RowMix, own: Tensor | None, scale: float
+) -> None:
+    """See `docom.numerics.add_selected`."""
+    mine = (indices, values) if own is None else (indices[own], values[own])
+    add_sparse(hat, *mine, scale)
+    mix_sparse(gap, indices, values, by, scale)
+
+
 def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -> Tensor:
     """See `docom.numerics.mix`."""
     sources, weights = _slots_like(by, out)

@@ -6,7 +6,7 @@ Rows are shared out over threads, never cut: a row's bits do not depend on the n
 from __future__ import annotations
 
 from docom.numerics.compiled.combination import combine, combine_in_turn
-from docom.numerics.compiled.mixing import add_sparse, mix, mix_sparse
+from docom.numerics.compiled.mixing import add_selected, add_sparse, mix, mix_sparse
 from docom.numerics.compiled.products import orthonormalise, product, product_transposed
 from docom.numerics.compiled.quantisation import add_quantised, dequantise, quantise
 from docom.numerics.compiled.selection import select_top
@@ -14,6 +14,7 @@ from docom.numerics.compiled.sums import nonfinite_rows, sum_absolute, sum_squar
 
 __all__ = [
     "add_quantised",
+    "add_selected",
     "add_sparse",
     "combine",
     "combine_in_turn",

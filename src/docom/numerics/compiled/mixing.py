@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numba
+import numpy as np
 from torch import Tensor
 
 from docom.numerics.compiled.threads import as_array, threads_for
@@ -68,3 +69,28 @@ def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: 
     array = out.numpy()
     weights = array.dtype.type(scale) * by.weights.astype(array.dtype)
     _mix_sparse(array, indices.numpy(), as_array(values), by.offsets, by.sources, weights)
+
+
+@jit(parallel=True)
+def _add_selected(hat, gap, indices, values, own, scale, offsets, sources, weights):
+    for row in numba.prange(hat.shape[0]):
+        mine, copies, target = own[row], hat[row], gap[row]
+        for j in range(indices.shape[1]):
+            copies[indices[mine, j]] += scale * values[mine, j]
+        for k in range(offsets[row], offsets[row + 1]):
+            w, source = weights[k], sources[k]
+            for j in range(indices.shape[1]):
+                target[indices[source, j]] += w * values[source, j]
+
+
+def add_selected(
+    hat: Tensor, gap: Tensor, indices: Tensor, values: Tensor, by: RowMix, own: Tensor | None, scale: float
+) -> None:
+    """See `docom.numerics.add_selected`."""
+    threads_for(4 * (len(by.sources) + len(hat)) * indices.shape[1])
+    array = hat.numpy()
+    scale = array.dtype.type(scale)
+    _add_selected(
+        array, gap.numpy(), indices.numpy(), as_array(values), np.arange(len(hat)) if own is None else own.numpy(),
+        scale, by.offsets, by.sources, scale * by.weights.astype(array.dtype),
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from docom.numerics.gpu.quantisation import absorb_quantised
 from docom.numerics.gpu.selection import absorb_top
 from docom.numerics.plain import (
     add_quantised,
+    add_selected,
     add_sparse,
     dequantise,
     mix_sparse,
@@ -31,6 +32,7 @@ __all__ = [
     "absorb_quantised",
     "absorb_top",
     "add_quantised",
+    "add_selected",
     "add_sparse",
     "combine",
     "combine_in_turn",
