@@ -11,7 +11,7 @@ from torch import Tensor
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
-SHARED_FROM = 1 << 18  # numbers from which a kernel is shared out over threads
+SHARED_FROM = 1 << 16  # numbers from which a kernel is shared out over threads
 
 
 def as_array(x: Tensor) -> np.ndarray:
@@ -31,7 +31,9 @@ def threads_for(elements: int) -> int:
     """Threads for a kernel over so many numbers: one where sharing out costs more than it saves, else as many as torch has.
 
     Torch's number honours ``OMP_NUM_THREADS`` and torchrun. On a busy machine a thread that waits for another may wait
-    a whole time slice, so small kernels must not.
+    a whole time slice, so the kernels of tiny problems must not. Those of a larger one are all shared out, however short
+    they are, and alike: rows that one core has written and another reads must travel, for longer than the kernel takes
+    where the two have no cache in common.
     """
     _start_threads()
     threads = 1 if elements < SHARED_FROM else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
