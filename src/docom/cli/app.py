@@ -50,7 +50,9 @@ Samples = Annotated[
 GradEvery = Annotated[
     int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1)
 ]
-Threads = Annotated[int | None, _option("--threads", "CPU threads; by default as many as torch takes. Take 1 for runs beside one another.", 1)]
+Threads = Annotated[
+    int | None, _option("--threads", "CPU threads; by default torch's. Take 1 for runs beside one another.", 1)
+]
 
 
 @app.command()
