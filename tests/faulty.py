@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import docom.cli
-from docom import wire
+from docom import checkpoint, wire
 from docom.distribute import facts, processes
 from docom.loop import Training
 from docom.runner import execution
@@ -93,6 +93,17 @@ def terminated_on_its_way_out(count: int | None) -> Iterator[None]:
         raise
 
 
+def killed_at(step: int, save: Any) -> Any:
+    """Saving, which the process does not live to see at a step; the others are in the same meeting."""
+
+    def saves(training: Training, *rest: Any) -> Any:
+        if training.step == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return save(training, *rest)
+
+    return saves
+
+
 def terminate() -> str:
     os.kill(os.getpid(), signal.SIGTERM)
     return ""
@@ -101,6 +112,8 @@ def terminate() -> str:
 def disagree() -> None:
     """This process starts with something that the others do not have."""
     kind = FAULT.get("kind")
+    if kind == "kill while saving":
+        checkpoint.save = killed_at(FAULT["step"], checkpoint.save)
     if FAULT.get("terminated") == "failing":
         execution.on_threads = terminated_on_its_way_out
     if FAULT.get("terminated") == "starting":

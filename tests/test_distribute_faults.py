@@ -126,6 +126,14 @@ def test_the_others_notice_a_killed_process_and_keep_the_checkpoint(
     resumed(settings, folder, undisturbed)
 
 
+def test_a_process_killed_between_steps_is_named_with_the_step(settings: Path, tmp_path: Path) -> None:
+    done = run(settings, tmp_path / "run", kind="kill while saving")
+    found = complaints(done)
+    assert len(found) == WORLD - 1, done.stderr
+    assert all(f"agents 2, 3, step {AT}: its process is gone" in line for line in found), found
+    assert checkpoints(tmp_path / "run") == [AT - 2, AT - 1]
+
+
 def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
     """Until none of them runs; a launcher may be slow to collect what they leave."""
     deadline = time.monotonic() + 60

@@ -245,6 +245,14 @@ def test_parts_of_an_evaluation_add_up(case: tuple[Problem, Local]) -> None:
         assert sum(part.count for part in parts) == whole.count == int(problem.counts.sum())
 
 
+def test_no_agents_have_nothing_to_say(case: tuple[Problem, Local]) -> None:
+    problem, _ = case
+    x = points(problem)[0]
+    found = problem.evaluate(x, agents=[])
+    assert found.gradient is not None
+    assert float(found.loss.abs().max()) == float(found.gradient.abs().max()) == found.count == 0
+
+
 def test_copies_of_another_type_agree(case: tuple[Problem, Local]) -> None:
     problem, _ = case
     single = problem.to(torch.float32, "cpu")
@@ -557,11 +565,8 @@ class Convolving(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.last = (
-            nn.Conv2d(1, 2, 3),
-            nn.Parameter(0.1 * torch.randn(3, 2, 2, 2)),
-            nn.Linear(27, 3),
-        )
+        self.first, self.last = nn.Conv2d(1, 2, 3), nn.Linear(27, 3)
+        self.second = nn.Parameter(0.1 * torch.randn(3, 2, 2, 2))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.last(F.conv2d(self.first(inputs).relu(), self.second).flatten(1))  # type: ignore[no-any-return]
@@ -572,20 +577,39 @@ def convolving(counts: tuple[int, ...] = (9, 9, 9)) -> ModuleProblem:
     return ModuleProblem(made(Convolving), data, weight_decay=0.1, test=(random(7, 1, 6, 6, seed=90), classes(7)))
 
 
-def test_a_pass_is_watched() -> None:
+@pytest.mark.parametrize("first", ["gradient", "evaluation"])
+def test_a_pass_is_watched(first: str) -> None:
+    """What is seen does not depend on when: a run that goes on looks at another moment than one that starts."""
     problem = convolving()
-    problem.evaluate(random(1, problem.dimension))
+    rows, before = random(3, problem.dimension), torch.get_rng_state()
+    if first == "gradient":
+        problem.gradients([rows], torch.tensor([[0], [1], [2]]), torch.arange(3))
+    else:
+        problem.evaluate(rows)
     assert problem._footprint is not None
     assert problem._footprint.convolved == 2 * 4 * 4 + 3 * 3 * 3
     assert problem._footprint.made == 2 * (2 * 4 * 4) + 3 * 3 * 3 + 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_dropout_makes_is_seen_in_evaluations_too() -> None:
+    seen = []
+    for evaluated in (False, True):
+        problem = dropout_problem()
+        rows = problem.start(0).expand(3, -1).contiguous()
+        problem.evaluate(rows) if evaluated else problem.gradients([rows], None, torch.arange(3))
+        seen.append(problem._footprint)
+    assert seen[0] == seen[1]
+    assert seen[0] is not None
+    assert seen[0].made > 40 + 3
 
 
 @pytest.mark.parametrize("counts", [(9, 9, 9), (3, 6, 9)])
 @pytest.mark.parametrize("samples", [None, torch.tensor([[0, 1, 2], [2, 0, 1], [1, 1, 0]])])
 @pytest.mark.parametrize(
     "limits",
-    [{"CONVOLVED": 1}, {"ROOM": {"cpu": 100}, "LIGHT": 100}, {"ROOM": {"cpu": 300}, "LIGHT": 300}],
-    ids=["agents one by one", "samples one by one", "some at a time"],
+    [{"CONVOLVED": 1}, {"ROOM": {"cpu": 300}}, {"WHOLE": 100, "LIGHT": 100}, {"WHOLE": 300, "LIGHT": 300}],
+    ids=["convolutions apart", "agents apart", "samples one by one", "some samples at a time"],
 )
 def test_how_many_go_through_a_module_at_once_does_not_show(
     limits: dict[str, object], samples: Tensor | None, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

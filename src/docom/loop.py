@@ -182,20 +182,25 @@ def train(
     keep_at = -1
     if training.algorithm.output == "uniform":
         keep_at = rng.integer(rng.Key(seed, rng.OUTPUT), max(steps, 1))
-    while True:
-        if training.step == keep_at:
-            training.drawn = training.algorithm.iterate(training.state).clone()
-        if training.step % eval_every == 0 or training.step >= steps:
-            record = training.evaluate(measure)
-            if progress is not None:
-                progress.record(record)
-            wants_stop = bool(callback(record)) if callback is not None else False
-            if wants_stop or reached(record):
+    try:
+        while True:
+            if training.step == keep_at:
+                training.drawn = training.algorithm.iterate(training.state).clone()
+            if training.step % eval_every == 0 or training.step >= steps:
+                record = training.evaluate(measure)
+                if progress is not None:
+                    progress.record(record)
+                wants_stop = bool(callback(record)) if callback is not None else False
+                if wants_stop or reached(record):
+                    return
+            if training.step >= steps:
                 return
-        if training.step >= steps:
-            return
-        training.advance()
-        if progress is not None:
-            progress.step(training.step)
-        if after_step is not None and after_step(training):
-            return
+            training.advance()
+            if progress is not None:
+                progress.step(training.step)
+            if after_step is not None and after_step(training):
+                return
+    except ExchangeError as error:
+        if error.step is None:  # processes also talk between steps, to measure and to save
+            error.step = training.step
+        raise

@@ -150,6 +150,8 @@ class LinearProblem(Problem):
 
     def _chunks(self, agents: list[int]) -> list[tuple[slice | Tensor, Tensor]]:
         """Where the agents' samples are, and the weight of each in f: 1 / (n m_i)."""
+        if not agents:
+            return []
         counts, starts = self.counts[agents], self.offsets[agents]
         weights = (1 / (self.agents * counts.double())).to(self.features.dtype).repeat_interleave(counts)
         if bool((starts[1:] == (starts + counts)[:-1]).all()):  # one after the other: no copy is needed

@@ -19,7 +19,8 @@ from docom.problems.footprint import UNKNOWN, Footprint, watch
 Data = tuple[Tensor, Tensor]
 CHUNK = 2048  # samples a pass of an evaluation takes at most
 LIGHT = 1 << 22  # numbers that a row's part in such a pass makes at most
-ROOM = {"cpu": 1 << 27, "gpu": 1 << 30}  # numbers that any pass makes at most
+WHOLE = 1 << 27  # numbers up to which an agent's samples go through the module together where a gradient is wanted
+ROOM = {"cpu": 1 << 27, "gpu": 1 << 30}  # numbers from which on agents are taken apart
 CONVOLVED = 1 << 17  # numbers out of convolutions an agent, from which on a CPU does agents one by one faster
 WATCHED = 4  # samples of the pass that is watched to know this
 LOOKS = 4  # gradients after which a module is believed to do the same every time
@@ -135,7 +136,7 @@ class ModuleProblem(Problem):
             return [self._gradient(point, inputs, targets, number == spent) for number, point in enumerate(points)]
         found = []
         with _borrowed(points[0].device) as generators:
-            self._look(points[0][:1], inputs[0])
+            self._look(points[0][:1])
             for number, point in enumerate(points):
                 for generator in generators:
                     generator.manual_seed(noise)  # one set of dropout masks for all points of a step
@@ -145,12 +146,20 @@ class ModuleProblem(Problem):
                 found.append(self._gradient(point, inputs, targets, number == spent))
         return found
 
-    def _look(self, row: Tensor, inputs: Tensor) -> None:
-        """Watch a pass, once. Where it fails nothing is known, and the pass that matters says why."""
-        if self._footprint is None:
-            leaves, few = self._leaves(self._unflatten(row), True), inputs[:WATCHED]
+    def _look(self, row: Tensor) -> None:
+        """Watch a pass, once. Where it fails nothing is known, and the pass that matters says why.
+
+        Always over one sample, repeated, so that what is found does not depend on when and where it is asked for.
+        """
+        if self._footprint is not None:
+            return
+        sample = next((inputs[:1] for inputs, _ in self.data if len(inputs)), None)
+        if sample is None:
+            return
+        leaves, samples = self._leaves(self._unflatten(row), True), sample.expand(WATCHED, *sample.shape[1:])
+        with _borrowed(row.device):
             try:
-                self._footprint = watch(lambda: functional_call(self.module, leaves, (few,)), len(few))
+                self._footprint = watch(lambda: functional_call(self.module, leaves, (samples,)), WATCHED)
             except Exception:
                 self._footprint = UNKNOWN
 
@@ -161,7 +170,7 @@ class ModuleProblem(Problem):
     def _at_once(self, rows: Tensor, samples: int, most: int) -> tuple[int, int]:
         """How many rows, and how many of so many samples each, go through the module together.
 
-        most: numbers a row's part of the pass may make. Rows are taken apart at less, for they have nothing in common.
+        most: numbers of a row's part in the pass from which on it sees fewer samples.
         """
         made, convolved = self._footprint or UNKNOWN
         on_cpu = rows.device.type == "cpu"
@@ -191,7 +200,7 @@ class ModuleProblem(Problem):
         return not (waits or drew)
 
     def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor, in_place: bool = False) -> Tensor:
-        together, width = self._at_once(point, inputs.shape[1], ROOM["cpu"])
+        together, width = self._at_once(point, inputs.shape[1], WHOLE)
         parts = slices(inputs.shape[1], width)
         rows = point if in_place and len(parts) == 1 else torch.empty_like(point)
         for some in slices(len(point), together):
@@ -214,11 +223,11 @@ class ModuleProblem(Problem):
 
     def _gradient_on(self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         if len(inputs) == 1:
-            return self._look_at_one(parameters, inputs[0], targets[0])[0]
+            return self._of_one(parameters, inputs[0], targets[0])[0]
         found: dict[str, Tensor] = vmap(grad(self._loss_at), randomness="different")(parameters, inputs, targets)
         return found
 
-    def _look_at_one(
+    def _of_one(
         self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor, gradient: bool = True
     ) -> tuple[dict[str, Tensor], Tensor, Any]:
         """The gradient, loss and outputs of a single row.
@@ -286,12 +295,12 @@ class ModuleProblem(Problem):
         self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
     ) -> Evaluation:
         """See `Problem.evaluate`: all rows at once, some thousand samples at a time, without dropout."""
+        self._look(rows[:1])
         training = self.module.training
         self.module.eval()
         try:
             chosen = list(range(self.agents)) if agents is None else list(agents)
             with_test = agents is None if test is None else test
-            self._look(rows[:1], self.data[chosen[0]][0])
             together, width = self._at_once(rows, CHUNK, LIGHT)
             return Evaluation.of_all(
                 [self._evaluate(rows[some], gradient, chosen, with_test, width) for some in slices(len(rows), together)]
@@ -322,25 +331,25 @@ class ModuleProblem(Problem):
                     result.test_count += len(y)
         return result
 
+    @torch.no_grad()
     def _outputs_of_all(self, parameters: dict[str, Tensor], x: Tensor) -> Any:
-        with torch.no_grad():
-            return vmap(lambda p, a: functional_call(self.module, p, (a,)), in_dims=(0, None))(parameters, x)
+        return vmap(lambda p, a: functional_call(self.module, p, (a,)), in_dims=(0, None))(parameters, x)
 
     def _add_chunk(self, result: Evaluation, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight: float) -> Any:
         """Add the chunk's loss (and gradient) to the result; return the outputs."""
-        gradients, loss, outputs = self._look_at_all(parameters, x, y, result.gradient is not None)
+        gradients, loss, outputs = self._of_all(parameters, x, y, result.gradient is not None)
         if result.gradient is not None:
             rows = torch.cat([gradients[name].reshape(len(loss), -1) for name in self.names], dim=1)
             result.gradient = result.gradient + weight * rows
         result.loss = result.loss + weight * loss.detach()
         return outputs
 
-    def _look_at_all(
+    def _of_all(
         self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, gradient: bool
     ) -> tuple[dict[str, Tensor], Tensor, Any]:
-        """`_look_at_one` for any number of rows, on the same samples."""
+        """`_of_one` for any number of rows, on the same samples."""
         if len(parameters[self.names[0]]) == 1:
-            return self._look_at_one(parameters, x, y, gradient)
+            return self._of_one(parameters, x, y, gradient)
         if gradient:
             batched = vmap(grad_and_value(self._loss_and_outputs, has_aux=True), in_dims=(0, None, None))
             gradients, (loss, outputs) = batched(parameters, x, y)
