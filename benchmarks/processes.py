@@ -84,7 +84,7 @@ def work(steps: int, warm_up: int) -> None:
     simulation = Simulation(problem, algorithm, topology="ring", compressor="topk:0.05", batch_size=16)
     training = simulation.begin(team.transport(simulation.network, "cpu"))
     for _ in range(warm_up):
-        training.advance()
+        training.take_step()
     clock.watch(ProblemOracle, "_at", "gradients")
     clock.watch(CompressedChannel, "push", "compression")
     clock.watch(TorchPost, "trade", "waiting")
@@ -93,7 +93,7 @@ def work(steps: int, warm_up: int) -> None:
     for _ in range(steps):
         started = time.perf_counter()
         with clock.part("other"):
-            training.advance()
+            training.take_step()
         times.append(time.perf_counter() - started)
     mine = {name: 1e3 * spent / steps for name, spent in clock.spent.items()}
     mine["cpu"] = 1e3 * (time.process_time() - before) / steps

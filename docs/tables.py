@@ -18,11 +18,11 @@ def algorithm_table() -> str:
     ]
     for name, kind in ALGORITHMS.items():
         facts = kind.facts
-        exact = "yes" if facts.exact else "no"
+        optimum = "yes" if facts.reaches_optimum else "no"
         title = TITLES.get(name, name)
         lines.append(
             f"| {title} | `{kind.__name__}` `{name}` | {facts.paper} | {facts.messages} | {facts.gradients} | "
-            f"{facts.memory} d | {exact} |"
+            f"{facts.memory} d | {optimum} |"
         )
     return "\n".join(lines)
 

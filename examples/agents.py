@@ -28,14 +28,14 @@ simulation = Simulation(
 with team.one_fate():  # what fails in one process is told by all
     training = simulation.begin(team.transport(simulation.network, "cpu"))
     for _ in range(500):
-        training.advance()
+        training.take_step()
     found = team.measure(simulation.problem, training.state.x, gradient=False)
     mean = team.mean(training.state.x, 8)
 
 solution = LeastSquares(A, b).solution()
 if team.leads:
     print(
-        f"{team.world} processes: worst loss {found['loss_worst']:.6f}, {training.links.wire_bytes:,} bytes between agents"
+        f"{team.world} processes: worst loss {found['loss_worst']:.6f}, {training.channels.wire_bytes:,} bytes between agents"
     )
     print(f"distance of the average model from the minimiser: {float(torch.linalg.vector_norm(mean - solution)):.4f}")
 team.leave()

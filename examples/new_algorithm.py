@@ -24,16 +24,16 @@ class AveragedChoco(docom.Algorithm):
     channels = {"model": "compressed"}  # noqa: RUF012
     facts = docom.Facts("this example", "1 compressed", "b", 4, False)
 
-    def init(self, x0, grad0, links, hyper):
-        links["model"].start(x0)
+    def init(self, x0, grad0, channels, hyper):
+        channels["model"].start(x0)
         return docom.State(x=x0.clone(), m=grad0.clone())
 
-    def advance(self, state, links, hyper):
+    def advance(self, state, channels, hyper):
         combine(state.x, (1, state.x), (-hyper.lr, state.m))
-        combine(state.x, (1, state.x), (hyper.gamma, links["model"].push(state.x)))
+        combine(state.x, (1, state.x), (hyper.gamma, channels["model"].push(state.x)))
         state.points = (state.x,)
 
-    def absorb(self, state, grads, links, hyper):
+    def absorb(self, state, grads, channels, hyper):
         combine(state.m, (1 - hyper.beta, state.m), (hyper.beta, grads[0]))
 
 

@@ -134,7 +134,7 @@ def disagree() -> None:
 
 
 if __name__ == "__main__":
-    Training.advance = with_fault(Training.advance)  # type: ignore[method-assign]
+    Training.take_step = with_fault(Training.take_step)  # type: ignore[method-assign]
     processes.HURRY = float(os.environ.get("HURRY", processes.HURRY))
     if HERE:
         disagree()

@@ -73,7 +73,7 @@ class Case:
 
     def advance(self, training: Training) -> None:
         for _ in range(self.steps):
-            training.advance()
+            training.take_step()
 
     def __str__(self) -> str:
         return f"{self.name} {self.compressor} {'exact' if self.exact else 'fast'}"

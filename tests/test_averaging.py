@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import docom
-from docom.channels import LowRankMeanChannel, open_links
+from docom.channels import LowRankMeanChannel, open_channels
 from docom.compressors import parse
 from docom.layout import Layout
 from docom.transports import InProcess
-from docom.weights import Network, averaging_rounds
+from docom.weights import Network, averaging_matrices
 
 LAYOUT = Layout(((6, 5), (8,), (3, 2, 4), (6, 5), (3,)))  # two matrices of one shape, two vectors
 NETWORKS = [
@@ -33,8 +33,8 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 def opened(network: Network, form: str, dtype: torch.dtype = torch.float64) -> tuple[LowRankMeanChannel, InProcess]:
     transport = InProcess(network.degrees, through_bytes=True)
-    links = open_links({"gradient": ("mean", parse(form))}, network, LAYOUT, transport, dtype, 11)
-    channel = links["gradient"]
+    channels = open_channels({"gradient": ("mean", parse(form))}, network, LAYOUT, transport, dtype, 11)
+    channel = channels["gradient"]
     assert isinstance(channel, LowRankMeanChannel)
     return channel, transport
 
@@ -47,10 +47,10 @@ def rows(n: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 @everywhere
-def test_the_rounds_multiply_to_the_average(where: tuple[str, int]) -> None:
+def test_the_exchanges_multiply_to_the_average(where: tuple[str, int]) -> None:
     network = docom.network(*where)
     product = np.eye(network.n)
-    for matrix in averaging_rounds(network):
+    for matrix in averaging_matrices(network):
         off = ~np.eye(network.n, dtype=bool)
         assert not matrix[off & (network.matrix == 0)].any()  # along links only
         product = matrix @ product
@@ -62,21 +62,21 @@ def test_the_rounds_multiply_to_the_average(where: tuple[str, int]) -> None:
 def test_random_graphs_average_too(n: int, seed: int) -> None:
     network = docom.network("erdos-renyi:0.6", n, seed=seed)
     product = np.eye(n)
-    for matrix in averaging_rounds(network):
+    for matrix in averaging_matrices(network):
         product = matrix @ product
     assert np.abs(product - 1 / n).max() < 1e-8
 
 
-def test_how_many_rounds() -> None:
+def test_how_many_exchanges() -> None:
     """A ring of n has floor(n / 2) eigenvalues below 1; a hypercube's dimensions pair agents off, one neighbour a round."""
-    assert [len(averaging_rounds(docom.network("ring", n))) for n in (3, 4, 8, 9)] == [1, 2, 4, 4]
+    assert [len(averaging_matrices(docom.network("ring", n))) for n in (3, 4, 8, 9)] == [1, 2, 4, 4]
     for graph in ("complete", "exponential", "hypercube"):
-        found = averaging_rounds(docom.network(graph, 16))
+        found = averaging_matrices(docom.network(graph, 16))
         assert len(found) == 4
         assert all((matrix != 0).sum() == 32 for matrix in found)
-    assert averaging_rounds(docom.network("complete", 1)) == []
+    assert averaging_matrices(docom.network("complete", 1)) == []
     with pytest.raises(ValueError, match=r"eigenvalues.*Use topology 'exponential'"):
-        averaging_rounds(docom.network("ring", 50))
+        averaging_matrices(docom.network("ring", 50))
 
 
 # --- low-rank averages ------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_what_is_left_is_made_up_for(form: str) -> None:
 @pytest.mark.parametrize(("sides", "values"), [(1, "full"), (2, "full"), (1, "bf16"), (2, "bf16")])
 @pytest.mark.parametrize(("graph", "messages"), [("ring", 4 * 2 * 8), ("exponential", 3 * 8)])
 def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages: int) -> None:
-    """Four rounds with two neighbours on a ring of eight, three with one on the exponential graph."""
+    """Four exchanges with two neighbours on a ring of eight, three with one on the exponential graph."""
     network = docom.network(graph, 8)
     channel, transport = opened(network, f"mean-lowrank:2,over=links,sides={sides},values={values}", torch.float32)
     for t in range(2):
@@ -157,7 +157,7 @@ def test_bytes_over_links_by_hand(sides: int, values: str, graph: str, messages:
         == channel.rounds * channel.bytes_per_round
         == messages * words * (2 if values == "bf16" else 4)
     )
-    assert channel.exchanges == sides * len(averaging_rounds(network))
+    assert channel.exchanges == sides * len(averaging_matrices(network))
 
 
 def test_all_reduce_is_priced_as_a_ring_does_it() -> None:
@@ -176,8 +176,8 @@ def test_half_rounds_keep_the_mean_and_agree(rounds: int, values: str) -> None:
     network = docom.network("ring", 6)
     transport = InProcess(network.degrees, through_bytes=True)
     spelling = f"edge-lowrank:1,rounds={rounds},sides=1,values={values}"
-    links = open_links({"model": ("compressed", parse(spelling))}, network, LAYOUT, transport, torch.float64)
-    channel, x = links["model"], rows(6, 5)
+    channels = open_channels({"model": ("compressed", parse(spelling))}, network, LAYOUT, transport, torch.float64)
+    channel, x = channels["model"], rows(6, 5)
     channel.start(torch.zeros_like(x))
     mean = x.mean(dim=0)
     for _ in range(200):
@@ -185,16 +185,16 @@ def test_half_rounds_keep_the_mean_and_agree(rounds: int, values: str) -> None:
         assert torch.allclose(x.mean(dim=0), mean, atol=1e-10)
     assert float((x - mean).abs().max()) < 0.1
     words = rounds * (6 + 5 + 3 + 8 + 6 + 5) / 2 + 8 + 3
-    assert transport.bytes_sent == links.wire_bytes == 200 * words * 12 * (2 if values == "bf16" else 8)
+    assert transport.bytes_sent == channels.wire_bytes == 200 * words * 12 * (2 if values == "bf16" else 8)
 
 
 def test_half_rounds_are_exact_for_differences_of_that_rank() -> None:
     """Two rounds, one in each direction, find a rank-one difference and leave what gossip with W leaves."""
     network, layout = docom.network("path", 2), Layout(((6, 5),))
-    links = open_links(
+    channels = open_channels(
         {"model": ("compressed", parse("edge-lowrank:1,sides=1"))}, network, layout, InProcess((1, 1)), torch.float64
     )
-    channel, draw = links["model"], np.random.default_rng(0)
+    channel, draw = channels["model"], np.random.default_rng(0)
     outer = torch.from_numpy(np.outer(draw.normal(size=6), draw.normal(size=5)).reshape(1, -1))
     x = torch.cat([outer, -outer])
     channel.start(torch.zeros_like(x))

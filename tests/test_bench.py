@@ -18,7 +18,7 @@ from docom.algorithms import ALGORITHMS
 from docom.bench import measure, read, tables
 from docom.bench.plot import draw
 from docom.bench.results import Case, Results
-from docom.bench.steps import COMPRESSORS, METHODS, step_cases
+from docom.bench.step_times import COMPRESSORS, METHODS, step_cases
 from docom.bench.targets import cpu_targets, gpu_targets, judge
 from docom.bench.tasks import TASKS, Task, yardsticks
 from docom.bench.timing import QUICK, Pace, Spread, interleave, ratio
@@ -91,7 +91,7 @@ def test_the_plain_step_is_docoms_step(module: ModuleType, name: str, method: st
     run = theirs(module.Vectorised, task, method, compressor, rows["v"] if "v" in rows else rows["g"])
     start = rows["x"].clone()
     for _ in range(3):
-        training.advance()
+        training.take_step()
         run.step()
     moved = (rows["x"] - start).norm()
     assert moved > 1e-4
@@ -106,7 +106,7 @@ def test_the_naive_loop_is_docoms_step(module: ModuleType, compressor: str) -> N
     run = theirs(module.NaiveLoop, task, "docom", compressor, rows["v"])
     start = rows["x"].clone()
     for _ in range(2):
-        training.advance()
+        training.take_step()
         run.step()
     moved = (rows["x"] - start).norm()
     assert (torch.stack(run.xs) - rows["x"]).norm() <= 1e-6 * moved

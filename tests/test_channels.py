@@ -17,13 +17,13 @@ import reference
 from docom import numerics, rng
 from docom.channels import (
     Channel,
+    Channels,
     CompressedChannel,
     EdgeChannel,
-    ExactChannel,
-    Links,
     MeanChannel,
     NonFiniteVariable,
-    open_links,
+    UncompressedChannel,
+    open_channels,
 )
 from docom.compressors import COMPRESSORS, EdgeLowRank, Identity, MeanLowRank, Stamp, parse
 from docom.layout import Layout
@@ -80,12 +80,12 @@ def opened(
     kind: str = "compressed",
     through_bytes: bool = False,
     dtype: torch.dtype = torch.float64,
-) -> tuple[Channel, Links, InProcess]:
-    """One started channel of a variable called "model", its links and its transport."""
+) -> tuple[Channel, Channels, InProcess]:
+    """One started channel of a variable called "model", the channels and the transport."""
     transport = InProcess(network.degrees, through_bytes)
-    links = open_links({"model": (kind, parse(spelling))}, network, LAYOUT, transport, dtype, SEED)
-    links["model"].start(torch.zeros(network.n, LAYOUT.dimension, dtype=dtype))
-    return links["model"], links, transport
+    channels = open_channels({"model": (kind, parse(spelling))}, network, LAYOUT, transport, dtype, SEED)
+    channels["model"].start(torch.zeros(network.n, LAYOUT.dimension, dtype=dtype))
+    return channels["model"], channels, transport
 
 
 def rows(n: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -246,7 +246,7 @@ def test_going_through_bytes_changes_no_bit_and_counts_them(
     spelling: str, where: tuple[str, int], dtype: torch.dtype
 ) -> None:
     network = docom.network(*where)
-    direct, links, _ = opened(network, spelling, dtype=dtype)
+    direct, channels, _ = opened(network, spelling, dtype=dtype)
     packed, _, transport = opened(network, spelling, through_bytes=True, dtype=dtype)
     for t in range(8):
         damping = 1.0 if t % 2 else 0.4
@@ -255,22 +255,22 @@ def test_going_through_bytes_changes_no_bit_and_counts_them(
     kept, other = direct.rows(), packed.rows()
     assert kept.keys() == other.keys()
     assert all(torch.equal(kept[name], other[name]) for name in kept)
-    assert links.wire_bytes == transport.bytes_sent > 0
+    assert channels.wire_bytes == transport.bytes_sent > 0
 
 
 @every
 @everywhere
 def test_counters(spelling: str, where: tuple[str, int]) -> None:
     network = docom.network(*where)
-    channel, links, _ = opened(network, spelling)
+    channel, channels, _ = opened(network, spelling)
     bound = parse(spelling).bind(LAYOUT, torch.float64)
-    assert (links.bits, links.wire_bytes, links.rounds()) == (0, 0, {"model": 0})
+    assert (channels.bits, channels.wire_bytes, channels.rounds()) == (0, 0, {"model": 0})
     for t in range(3):
         channel.push(rows(network.n, t))
     alone = network.n == 1
-    assert links.bits == (0 if alone else 3 * bound.bits), "a broadcast counts once"
-    assert links.wire_bytes == 3 * bound.num_bytes * 2 * len(network.edges)
-    assert links.rounds() == {"model": 3}
+    assert channels.bits == (0 if alone else 3 * bound.bits), "a broadcast counts once"
+    assert channels.wire_bytes == 3 * bound.num_bytes * 2 * len(network.edges)
+    assert channels.rounds() == {"model": 3}
 
 
 class Recorder(InProcess):
@@ -327,7 +327,7 @@ def kept_by_owner(channel: Channel) -> dict[Any, list[Tensor]]:
     return {agent: [rows[row] for rows in channel.rows().values()] for row, agent in enumerate(agents)}
 
 
-@pytest.mark.parametrize(("spelling", "kind"), [(s, "compressed") for s in ZOO + EDGES] + [("none", "exact")])
+@pytest.mark.parametrize(("spelling", "kind"), [(s, "compressed") for s in ZOO + EDGES] + [("none", "uncompressed")])
 @pytest.mark.parametrize("groups", [[[0, 1, 2], [3, 4]], [[1], [0, 4], [2, 3]], [[0], [1, 2, 3, 4]]], ids=str)
 @pytest.mark.parametrize("topology", ["ring", "star"])
 def test_any_split_of_the_agents_gives_the_same_bits(
@@ -338,10 +338,10 @@ def test_any_split_of_the_agents_gives_the_same_bits(
     pushes = [(rows(5, t, torch.float32), (1.0, 0.4)[t % 2]) for t in range(6)]
 
     def use(transport: Any, agents: list[int]) -> tuple[Channel, list[Tensor]]:
-        links = open_links({"model": (kind, parse(spelling))}, network, LAYOUT, transport, torch.float32, SEED)
-        channel = links["model"]
+        channels = open_channels({"model": (kind, parse(spelling))}, network, LAYOUT, transport, torch.float32, SEED)
+        channel = channels["model"]
         channel.start(torch.zeros(len(agents), LAYOUT.dimension))
-        if kind == "exact":
+        if kind == "uncompressed":
             return channel, [channel.mix(x[agents]).clone() for x, _ in pushes]
         return channel, [channel.push(x[agents], damping).clone() for x, damping in pushes]
 
@@ -361,14 +361,14 @@ def test_a_loaded_channel_goes_on_as_the_saved_one(spelling: str, where: tuple[s
     """What rows() holds, one row an agent, and the count of rounds are all that a channel is."""
     network = docom.network(*where)
     n = network.n
-    first, links, _ = opened(network, spelling)
+    first, channels, _ = opened(network, spelling)
     for t in range(4):
         first.push(rows(n, t), (1.0, 0.4)[t % 2])
     saved = {name: row.clone() for name, row in first.rows().items()}
     assert all(len(row) == n for row in saved.values())
     second, _, _ = opened(network, spelling)
     second.load(saved)
-    second.rounds = links.rounds()["model"]
+    second.rounds = channels.rounds()["model"]
     for t in range(4, 8):
         assert torch.equal(first.push(rows(n, t)), second.push(rows(n, t)))
     assert all(torch.equal(row, second.rows()[name]) for name, row in first.rows().items())
@@ -381,8 +381,8 @@ def test_a_loaded_channel_goes_on_as_the_saved_one(spelling: str, where: tuple[s
 @pytest.mark.parametrize("through_bytes", [False, True])
 def test_the_exact_channel_mixes_with_w(where: tuple[str, int], through_bytes: bool) -> None:
     network = docom.network(*where)
-    channel, links, transport = opened(network, "none", "exact", through_bytes)
-    assert isinstance(channel, ExactChannel)
+    channel, channels, transport = opened(network, "none", "uncompressed", through_bytes)
+    assert isinstance(channel, UncompressedChannel)
     for t in range(3):
         x = rows(network.n, t)
         mixed = channel.mix(x)
@@ -390,30 +390,30 @@ def test_the_exact_channel_mixes_with_w(where: tuple[str, int], through_bytes: b
         assert torch.equal(mixed, torch.from_numpy(reference.mix(np.array(network.matrix), x.numpy())))
         assert torch.equal(x, rows(network.n, t))
     d = LAYOUT.dimension
-    assert links.bits == (0 if network.n == 1 else 3 * 32 * d)
-    assert links.wire_bytes == 3 * 8 * d * 2 * len(network.edges)
-    assert transport.bytes_sent == (links.wire_bytes if through_bytes else 0)
+    assert channels.bits == (0 if network.n == 1 else 3 * 32 * d)
+    assert channels.wire_bytes == 3 * 8 * d * 2 * len(network.edges)
+    assert transport.bytes_sent == (channels.wire_bytes if through_bytes else 0)
 
 
 @everywhere
 def test_the_mean_channel_averages_all_agents(where: tuple[str, int]) -> None:
     network = docom.network(*where)
     n, d = network.n, LAYOUT.dimension
-    channel, links, _ = opened(network, "none", "mean")
+    channel, channels, _ = opened(network, "none", "mean")
     assert isinstance(channel, MeanChannel)
     for t in range(3):
         x = rows(n, t)
         average = channel.mean(x)
         assert close(average, x.mean(dim=0).expand(n, d), 1e-15)
         assert torch.equal(average, average[:1].expand(n, d))
-    assert links.bits == pytest.approx(3 * 2 * (n - 1) / n * 32 * d)
-    assert links.wire_bytes == 3 * 2 * (n - 1) * 8 * d
+    assert channels.bits == pytest.approx(3 * 2 * (n - 1) / n * 32 * d)
+    assert channels.wire_bytes == 3 * 2 * (n - 1) * 8 * d
 
 
 def test_channels_refuse_what_they_do_not_do() -> None:
     network, x = docom.network("ring", 3), rows(3, 0)
-    exact, compressed = opened(network, "none", "exact")[0], opened(network, "sign")[0]
-    with pytest.raises(TypeError, match="model channel is ExactChannel, which does not push"):
+    exact, compressed = opened(network, "none", "uncompressed")[0], opened(network, "sign")[0]
+    with pytest.raises(TypeError, match="model channel is UncompressedChannel, which does not push"):
         exact.push(x)
     with pytest.raises(TypeError, match="has no gap"):
         _ = exact.gap
@@ -421,28 +421,29 @@ def test_channels_refuse_what_they_do_not_do() -> None:
         compressed.mix(x)
     with pytest.raises(TypeError, match="does not average"):
         compressed.mean(x)
-    with pytest.raises(ValueError, match=r'"compressed", "exact" or "mean", got \'push\' for model'):
+    with pytest.raises(ValueError, match=r'"compressed", "uncompressed" or "mean", got \'push\' for model'):
         opened(network, "none", "push")
+    assert type(opened(network, "none", "exact")[0]) is type(exact), "the older name of the kind"
 
 
-def test_variables_have_links_and_draws_of_their_own() -> None:
+def test_variables_have_channels_and_draws_of_their_own() -> None:
     network = docom.network("ring", 4)
     variables = {"model": ("compressed", parse("randk:0.5")), "tracker": ("compressed", parse("randk:0.5"))}
-    links = open_links(variables, network, LAYOUT, InProcess(network.degrees), torch.float64, SEED)
-    for channel in links.values():
+    channels = open_channels(variables, network, LAYOUT, InProcess(network.degrees), torch.float64, SEED)
+    for channel in channels.values():
         channel.start(torch.zeros(4, LAYOUT.dimension, dtype=torch.float64))
     x = rows(4, 1)
-    links["model"].push(x)
-    links["tracker"].push(x)
-    links["tracker"].push(x)
-    kept = links.rows()
-    assert list(links) == ["model", "tracker"]
+    channels["model"].push(x)
+    channels["tracker"].push(x)
+    channels["tracker"].push(x)
+    kept = channels.rows()
+    assert list(channels) == ["model", "tracker"]
     assert {"model.hat", "model.gap", "tracker.hat", "tracker.gap"} <= set(kept)
     assert not torch.equal(kept["model.hat"] != 0, kept["tracker.hat"] != 0)
-    assert links.rounds() == {"model": 1, "tracker": 2}
+    assert channels.rounds() == {"model": 1, "tracker": 2}
     bound = variables["model"][1].bind(LAYOUT, torch.float64)
-    assert links.bits == 3 * bound.bits
-    assert links.wire_bytes == 3 * bound.num_bytes * 8
+    assert channels.bits == 3 * bound.bits
+    assert channels.wire_bytes == 3 * bound.num_bytes * 8
 
 
 # --- NaN and infinity ---------------------------------------------------------------------------------------
@@ -450,23 +451,23 @@ def test_variables_have_links_and_draws_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("spelling", "kind"),
-    [(spelling, "compressed") for spelling in ZOO + EDGES] + [("none", "exact"), ("none", "mean")],
+    [(spelling, "compressed") for spelling in ZOO + EDGES] + [("none", "uncompressed"), ("none", "mean")],
 )
 @pytest.mark.parametrize("odd", [torch.nan, torch.inf])
 def test_errors_name_agents_and_variable_and_leave_the_channel_as_it_was(spelling: str, kind: str, odd: float) -> None:
     network = docom.network("ring", 5)
-    channel, links, _ = opened(network, spelling, kind)
-    use = {"compressed": channel.push, "exact": channel.mix, "mean": channel.mean}[kind]
+    channel, channels, _ = opened(network, spelling, kind)
+    use = {"compressed": channel.push, "uncompressed": channel.mix, "mean": channel.mean}[kind]
     use(rows(5, 1))
-    before = {name: row.clone() for name, row in links.rows().items()}
+    before = {name: row.clone() for name, row in channels.rows().items()}
     x = rows(5, 2)
     x[1], x[4] = odd, -odd
     with pytest.raises(NonFiniteVariable, match="NaN or infinity in the model of agent 1, 4") as refused:
         use(x)
     assert (refused.value.variable, refused.value.agents) == ("model", [1, 4])
     assert isinstance(refused.value, FloatingPointError)
-    assert links.rounds() == {"model": 1}
-    for name, row in links.rows().items():
+    assert channels.rounds() == {"model": 1}
+    for name, row in channels.rows().items():
         assert torch.equal(row, before[name]), name
 
 
@@ -564,19 +565,19 @@ def test_edges_mix_vectors_exactly(where: tuple[str, int]) -> None:
     network = docom.network(*where)
     n = network.n
     layout = Layout(((7,), (2, 2), (3,)))
-    links = open_links(
+    channels = open_channels(
         {"model": ("compressed", EdgeLowRank(rank=1, rounds=3))},
         network,
         layout,
         InProcess(network.degrees),
         torch.float64,
     )
-    channel = links["model"]
+    channel = channels["model"]
     channel.start(torch.zeros(n, 14, dtype=torch.float64))
     for t in range(3):
         x = rows(n, t)[:, :14].contiguous()
         assert close(channel.push(x), (weights(network) - torch.eye(n)) @ x, 1e-15)
-    assert links.wire_bytes == 3 * 14 * 8 * 2 * len(network.edges)
+    assert channels.wire_bytes == 3 * 14 * 8 * 2 * len(network.edges)
 
 
 @pytest.mark.parametrize(("spelling", "rank", "rounds"), [("edge-lowrank:1", 1, 1), ("edge-lowrank:2,rounds=3", 2, 3)])
@@ -584,13 +585,13 @@ def test_edges_mix_vectors_exactly(where: tuple[str, int]) -> None:
 def test_edge_counters(spelling: str, rank: int, rounds: int, where: tuple[str, int]) -> None:
     """An edge and direction carry r (a + b) words a round for a matrix, and d words for a vector."""
     network = docom.network(*where)
-    channel, links, transport = opened(network, spelling, through_bytes=True)
+    channel, channels, transport = opened(network, spelling, through_bytes=True)
     for t in range(2):
         channel.push(rows(network.n, t))
     words = rounds * rank * (6 + 5 + 3 + 8 + 6 + 5) + 8 + 3
     ends = 2 * len(network.edges)
-    assert links.wire_bytes == 2 * 8 * words * ends == transport.bytes_sent
-    assert links.bits == pytest.approx(2 * 32 * words * ends / network.n)
+    assert channels.wire_bytes == 2 * 8 * words * ends == transport.bytes_sent
+    assert channels.bits == pytest.approx(2 * 32 * words * ends / network.n)
 
 
 def test_equal_agents_leave_edges_alone_and_their_bases_alive() -> None:

@@ -75,7 +75,7 @@ def advance(training: Training, steps: int, seed: int = 3, total: int = 12) -> N
 def numbers(training: Training) -> dict[str, Any]:
     """Everything a run consists of; equal where two runs are the same, bit for bit."""
     rows = {name: (row.dtype, row.numpy().tobytes()) for name, row in rows_of(training).items()}
-    return rows | {"step": training.step, "samples": training.oracle.samples, "rounds": training.links.rounds()}
+    return rows | {"step": training.step, "samples": training.oracle.samples, "rounds": training.channels.rounds()}
 
 
 def timeless(records: list[dict[str, float]]) -> list[dict[str, float]]:

@@ -80,12 +80,12 @@ def error(x: Tensor, problem: LeastSquares) -> float:
 
 
 def test_the_tables_are_the_registry() -> None:
-    """`facts.exact` says which list a method belongs in."""
+    """`facts.reaches_optimum` says which list a method belongs in."""
     assert {algorithm.name for algorithm, _ in EXACT.values()} == {
-        n for n, a in docom.ALGORITHMS.items() if a.facts.exact
+        n for n, a in docom.ALGORITHMS.items() if a.facts.reaches_optimum
     }
     assert {algorithm.name for algorithm in INEXACT.values()} == {
-        n for n, a in docom.ALGORITHMS.items() if not a.facts.exact
+        n for n, a in docom.ALGORITHMS.items() if not a.facts.reaches_optimum
     }
 
 

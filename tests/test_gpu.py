@@ -1,4 +1,4 @@
-"""Runs on a GPU: recorded steps, the same numbers as on a CPU, and errors that name the step."""
+"""Runs on a GPU: captured steps, the same numbers as on a CPU, and errors that name the step."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ def test_a_gpu_gives_the_numbers_of_a_cpu(name: str, compressor: str) -> None:
         )
         training = simulation.begin()
         for _ in range(steps):
-            training.advance()
+            training.take_step()
         training.settle()
-        assert (training.recorded is not None) == (device == "cuda")
+        assert (training.captured is not None) == (device == "cuda")
         found[device] = training
     torch.testing.assert_close(found["cuda"].state.x.cpu(), found["cpu"].state.x, rtol=1e-8, atol=1e-8)
     assert found["cuda"].oracle.samples == found["cpu"].oracle.samples
-    assert found["cuda"].links.rounds() == found["cpu"].links.rounds()
+    assert found["cuda"].channels.rounds() == found["cpu"].channels.rounds()
 
 
 @pytest.mark.parametrize("name", sorted(docom.algorithms.ALGORITHMS))
-def test_every_method_runs_recorded_as_it_does_one_kernel_at_a_time(name: str) -> None:
+def test_every_method_runs_captured_as_it_does_one_kernel_at_a_time(name: str) -> None:
     kind = docom.algorithms.find(name)
     compressed = "compressed" in kind.channels.values()
     hyper = {"lr": 0.01} | ({"gamma": 0.2} if hasattr(kind, "gamma") else {})
     found = []
-    for recorded in (True, False):
+    for captured in (True, False):
         simulation = Simulation(
             mlp(), kind(**hyper), compressor="topk:0.2" if compressed else "none", batch_size=3,
             dtype=torch.float64, device="cuda",
         )  # fmt: skip
         training = simulation.begin()
         for _ in range(30):
-            if not recorded:
+            if not captured:
                 training.advances = 0
-            training.advance()
+            training.take_step()
         training.settle()
         found.append(training.algorithm.iterate(training.state))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
@@ -93,18 +93,18 @@ def test_large_models_take_their_two_gradients_one_after_the_other(name: str, mo
         )  # fmt: skip
         training = simulation.begin()
         for _ in range(20):
-            training.advance()
+            training.take_step()
         training.settle()
-        assert training.recorded is not None
+        assert training.captured is not None
         found.append(training.state.x)
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("compressor", ["topk:0.2", "quantize:4", "none"])
-def test_meters_count_in_recorded_steps(compressor: str) -> None:
+def test_meters_count_in_captured_steps(compressor: str) -> None:
     """What compression kept is the same whether steps are replayed or done one kernel at a time."""
     found = []
-    for recorded in (True, False):
+    for captured in (True, False):
         simulation = Simulation(
             mlp(),
             docom.DoCoM(lr=0.01, gamma=0.2),
@@ -114,18 +114,18 @@ def test_meters_count_in_recorded_steps(compressor: str) -> None:
             device="cuda",
         )
         training = simulation.begin()
-        for channel in training.links.values():
+        for channel in training.channels.values():
             channel.meter = Meter()
         seen = []
         for _ in range(2):
             for _ in range(20):
-                if not recorded:
+                if not captured:
                     training.advances = 0
-                training.advance()
+                training.take_step()
             training.settle()
-            assert (training.recorded is not None) == recorded
-            seen += [torch.stack(tuple(channel.meter.read())) for channel in training.links.values()]
-        assert all(channel.meter.read() is None for channel in training.links.values())
+            assert (training.captured is not None) == captured
+            seen += [torch.stack(tuple(channel.meter.read())) for channel in training.channels.values()]
+        assert all(channel.meter.read() is None for channel in training.channels.values())
         found.append(torch.stack(seen))
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
 
@@ -164,15 +164,15 @@ def pairs_of(problem: docom.problems.MLP) -> list[tuple[torch.Tensor, torch.Tens
     return [(x.float(), y) for x, y in zip(train.inputs.split(counts), train.targets.split(counts), strict=True)]
 
 
-def of_module(module: torch.nn.Module, agents: int, record: bool, device: str) -> Simulation:
-    problem = docom.problems.ModuleProblem(module, pairs_of(mlp(agents)), record=record)
+def of_module(module: torch.nn.Module, agents: int, capture: bool, device: str) -> Simulation:
+    problem = docom.problems.ModuleProblem(module, pairs_of(mlp(agents)), capture=capture)
     algorithm = docom.DoCoM(lr=0.05, gamma=0.2)
     return Simulation(
         problem, algorithm, compressor="topk:0.2", batch_size=4, dtype=torch.float64, device=device, topology="complete"
     )
 
 
-def test_a_module_is_recorded_where_it_does_the_same_every_time() -> None:
+def test_a_module_is_captured_where_it_does_the_same_every_time() -> None:
     """With the CPU's numbers either way; random numbers, values that are looked at, or the user's wish keep it from it."""
     nn = torch.nn
     torch.manual_seed(0)
@@ -184,29 +184,29 @@ def test_a_module_is_recorded_where_it_does_the_same_every_time() -> None:
         "dropout": (nn.Sequential(plain, nn.Dropout(0.5)), 4, True, False),
         "halting": (Halting(), 4, True, False),
     }
-    for name, (module, agents, record, recorded) in modules.items():
+    for name, (module, agents, capture, captured) in modules.items():
         found = {}
         for device in ("cpu", "cuda"):
-            training = of_module(module, agents, record, device).begin()
+            training = of_module(module, agents, capture, device).begin()
             for _ in range(50):
-                training.advance()
+                training.take_step()
             training.settle()
             found[device] = training.state.x.cpu()
-        assert (training.recorded is not None) == recorded, name
+        assert (training.captured is not None) == captured, name
         if name != "dropout":  # whose masks are the device's own
             torch.testing.assert_close(found["cuda"], found["cpu"], rtol=1e-8, atol=1e-8)
     assert torch.rand(3, device="cuda").shape == (3,)
 
 
-def test_a_module_that_cannot_be_recorded_is_told_how_to_run() -> None:
+def test_a_module_that_cannot_be_captured_is_told_how_to_run() -> None:
     module = torch.nn.Sequential(Waiting(12, 3))
     training = of_module(module, 4, True, "cuda").begin()
     for _ in range(WARM_UP):
-        training.advance()
-    with pytest.raises(RuntimeError, match=rf"step {WARM_UP} cannot be recorded.*record=False"):
-        training.advance()
+        training.take_step()
+    with pytest.raises(RuntimeError, match=rf"step {WARM_UP} cannot be captured.*capture=False"):
+        training.take_step()
     training = of_module(module, 4, False, "cuda").begin()
     for _ in range(WARM_UP + 2):
-        training.advance()
+        training.take_step()
     training.settle()
-    assert training.recorded is None
+    assert training.captured is None

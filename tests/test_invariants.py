@@ -84,7 +84,7 @@ def walking(training: Training, steps: int = STEPS) -> Iterator[None]:
     """Advance ``steps`` times, pausing before each step; what is checked after one is checked before the next."""
     for _ in range(steps):
         yield
-        training.advance()
+        training.take_step()
 
 
 def mean(rows: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def assert_means(training: Training, steps: int = STEPS) -> None:
             assert_close(mean(state.rows()[VANISHING[algorithm.name]]), torch.zeros(state.x.shape[1]), largest, 1e-11)
         hyper = algorithm.hyper(training.step)
         expected = mean(state.x) - hyper.lr * mean(DIRECTION[algorithm.name](algorithm, state, hyper))
-        training.advance()
+        training.take_step()
         assert_close(mean(state.x), expected, largest)
 
 
@@ -151,15 +151,15 @@ def test_the_gap_is_w_less_i_times_the_copies(case: str, compressor: str) -> Non
     """S = (W - I) H in every compressed channel, and the edge channel's gaps cancel: what one end takes the other gives."""
     problem, algorithm = least_squares(), CASES[case][0]
     training = begin(problem, algorithm, compressor=compressor, topology="erdos-renyi:0.4", x0=start_of(problem))
-    W = torch.from_numpy(training.links.network.matrix.copy())
+    W = torch.from_numpy(training.channels.network.matrix.copy())
     for _ in walking(training):
-        for channel in training.links.values():
+        for channel in training.channels.values():
             if isinstance(channel, CompressedChannel):
                 assert_close(channel.gap, (W - torch.eye(len(W))) @ channel.hat, float(channel.hat.abs().max()))
             else:
                 assert isinstance(channel, EdgeChannel)
                 assert_close(mean(channel.gap), torch.zeros(problem.dimension), float(channel.gap.abs().max()))
-    sent = {channel.rounds for channel in training.links.values()}
+    sent = {channel.rounds for channel in training.channels.values()}
     assert max(sent) in (STEPS, STEPS - 1), "the channels must have been used"
 
 
@@ -168,11 +168,11 @@ def test_copies_come_closer_to_what_they_copy(case: str) -> None:
     """Methods that send their new model last: the message shrinks |x - hat|^2 by 1 - k/d at least, in k entries."""
     problem, algorithm = least_squares(), CASES[case][0]
     training = begin(problem, algorithm, compressor="topk:0.3", x0=start_of(problem))
-    channel = training.links["model"]
+    channel = training.channels["model"]
     assert isinstance(channel, CompressedChannel)
     for _ in range(STEPS):
         before = channel.hat.clone()
-        training.advance()
+        training.take_step()
         x, after = training.state.x, channel.hat
         old, new = ((x - hat).square().sum(dim=1) for hat in (before, after))
         assert bool((new <= (1 - 0.3) * old * (1 + 1e-12)).all())
@@ -221,7 +221,7 @@ def test_storm_follows_its_recurrence(case: str) -> None:
     again, state = same_batches(training), training.state
     for _ in range(20):
         x, v, beta = state.x.clone(), state.v.clone(), algorithm.hyper(training.step).beta
-        training.advance()
+        training.take_step()
         fresh, stale = again((state.x, x), training.step - 1)
         expected = beta * fresh + (1 - beta) * (v + fresh - stale)
         assert_close(state.v, expected, float(expected.abs().max()))
@@ -248,7 +248,7 @@ def test_with_gamma_next_to_zero_agents_run_storm_alone(order: str, compressor: 
     again, state = same_batches(training), training.state
     x, v = state.x.clone(), state.v.clone()
     for step in range(STEPS):
-        training.advance()
+        training.take_step()
         x_old, x = x, x - 0.01 * v
         fresh, stale = again((x, x_old), step)
         v = fresh + 0.8 * (v - stale)
@@ -283,10 +283,10 @@ def test_rows_keep_their_addresses(case: str, compressor: str) -> None:
     problem = least_squares()
     start = start_of(problem)
     training = begin(problem, CASES[case][0], compressor=compressor, x0=start)
-    addresses = {name: rows.data_ptr() for name, rows in (training.state.rows() | training.links.rows()).items()}
+    addresses = {name: rows.data_ptr() for name, rows in (training.state.rows() | training.channels.rows()).items()}
     for _ in walking(training, 5):
         pass
-    assert {n: rows.data_ptr() for n, rows in (training.state.rows() | training.links.rows()).items()} == addresses
+    assert {n: rows.data_ptr() for n, rows in (training.state.rows() | training.channels.rows()).items()} == addresses
     assert len(set(addresses.values())) == len(addresses), "no two rows share their memory"
     assert torch.equal(start, start_of(problem)), "the caller's start is not written to"
     with pytest.raises(AttributeError, match="keep their address"):
@@ -306,7 +306,7 @@ def test_names_of_agents_do_not_matter(case: str, compressor: str) -> None:
     theirs = begin(renamed, full, compressor=compressor, topology=W[order][:, order], batch=None, x0=start_of(problem))
     for _ in walking(ours):
         assert_close(ours.state.x[order], theirs.state.x, float(ours.state.x.abs().max()), 1e-11)
-        theirs.advance()
+        theirs.take_step()
 
 
 @pytest.mark.parametrize(("case", "compressor"), [run for run in runs() if run[1] in ("none", "topk:0.3")])

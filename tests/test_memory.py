@@ -54,8 +54,8 @@ class Springs(Problem):
 
 def declared(training: Training) -> float:
     """Rows of d numbers an agent, state and channels together."""
-    rows = {**training.state.rows(), **training.links.rows()}
-    assert len(rows) == len(training.state.rows()) + len(training.links.rows())
+    rows = {**training.state.rows(), **training.channels.rows()}
+    assert len(rows) == len(training.state.rows()) + len(training.channels.rows())
     return sum(tensor.numel() for tensor in rows.values()) / (AGENTS * DIMENSION)
 
 
@@ -77,7 +77,7 @@ def typical(algorithm: docom.Algorithm) -> bool:
 def test_facts_tell_what_is_kept(case: str) -> None:
     algorithm = CASES[case][0]
     training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
-    training.advance()
+    training.take_step()
     if typical(algorithm):
         assert declared(training) == algorithm.facts.memory
     else:
@@ -97,7 +97,7 @@ def test_facts_tell_what_is_kept(case: str) -> None:
 def test_rows_by_option(algorithm: docom.Algorithm, rows: int, compressor: str) -> None:
     """The compressor costs nothing on top (a model that is one vector has no bases to remember)."""
     training = begin(Springs(), algorithm, compressor=compressor, batch=1, topology="complete")
-    training.advance()
+    training.take_step()
     assert declared(training) == rows <= 9
 
 
@@ -105,7 +105,7 @@ def test_rows_by_option(algorithm: docom.Algorithm, rows: int, compressor: str) 
 def test_channels_do_not_grow_with_the_degree(topology: str) -> None:
     """Two rows a compressed variable, however many neighbours."""
     training = begin(Springs(), docom.DoCoM(lr=0.1, gamma=0.3), compressor="topk:0.1", topology=topology, batch=1)
-    assert {name: rows.shape for name, rows in training.links.rows().items()} == dict.fromkeys(
+    assert {name: rows.shape for name, rows in training.channels.rows().items()} == dict.fromkeys(
         ["model.hat", "model.gap", "tracker.hat", "tracker.gap"], (AGENTS, DIMENSION)
     )
 
@@ -118,7 +118,7 @@ def test_nothing_else_stays_alive(case: str) -> None:
     before = frozenset(alive())
     training = begin(Springs(), algorithm, compressor="topk:0.1" if compressed(algorithm) else "none", batch=1)
     for _ in range(3):
-        training.advance()
+        training.take_step()
     sizes = alive(before).values()
     buffers = sum(kind != "compressed" for kind in algorithm.channels.values())
     large = sum(size for size in sizes if size >= DIMENSION * 8) / row
@@ -134,7 +134,7 @@ def test_docom_keeps_at_most_nine_vectors(compressor: str) -> None:
     before = frozenset(alive())
     training = begin(Springs(), docom.DoCoM(lr=0.1, gamma=0.3, heavy_ball=0.9), compressor=compressor, batch=1)
     for _ in range(3):
-        training.advance()
+        training.take_step()
     assert sum(alive(before).values()) <= 9.1 * row
 
 
@@ -148,12 +148,12 @@ from test_relations import begin
 torch.set_num_threads(1)
 algorithm = docom.DoCoM(lr=0.1, gamma=0.3)
 warm = begin(Springs(2, 1000), algorithm, compressor="topk:0.01", topology="path", batch=1)
-warm.advance()  # imports and compilations
+warm.take_step()  # imports and compilations
 n, d = 4, 4_500_000  # large: memory is spared, and what the compiler takes does not show
 before = psutil.Process().memory_info().rss
 training = begin(Springs(n, d), algorithm, compressor="topk:0.01", batch=1)
 for _ in range(3):
-    training.advance()
+    training.take_step()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 print(json.dumps((peak - before) / (n * d * 8)))
 """
@@ -182,7 +182,7 @@ def test_a_gradient_in_its_model_s_place_changes_nothing(
         monkeypatch.setitem(oracles.LARGE, "cpu", large)
         training = begin(Springs(), algorithm, compressor=compressor, batch=1)
         for _ in range(5):
-            training.advance()
+            training.take_step()
         ends.append((training.state.rows(), training.oracle.samples))
     (apart, counted), (spared, counted_too) = ends
     assert counted == counted_too

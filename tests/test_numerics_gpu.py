@@ -59,7 +59,7 @@ def test_top_k_keeps_exactly_what_the_definition_keeps(d: int, k: int, kind: str
     flags, copy, scratch = no_flags(3), hat.clone(), []
     for _ in range(2):  # what one call leaves behind must not disturb the next
         copy.copy_(hat)
-        assert torch.equal(gpu.absorb_top(x, copy, k, 0.5, flags, moment(4), scratch), expected)
+        assert torch.equal(gpu.update_top(x, copy, k, 0.5, flags, moment(4), scratch), expected)
     torch.testing.assert_close(copy, hat + 0.5 * expected)
     assert (flags == NEVER).all()
 
@@ -82,7 +82,7 @@ def test_a_guess_of_the_threshold_changes_nothing(
             x[1] = scale + 0.001 * x[1]
         indices, values, _ = plain.select_top(x, hat, 125)
         expected = torch.zeros_like(x).scatter_(1, indices.long(), values)
-        assert torch.equal(gpu.absorb_top(x, hat, 125, 1.0, no_flags(3), moment(4), scratch), expected)
+        assert torch.equal(gpu.update_top(x, hat, 125, 1.0, no_flags(3), moment(4), scratch), expected)
         assert torch.equal(hat, expected)
         guessed.append(scratch[3][:, -1, 0].tolist())
     assert guessed[0] == [0, 0, 0]
@@ -97,7 +97,7 @@ def test_quantiser_rounds_as_the_definition_does(d: int, dtype: torch.dtype) -> 
     norms, levels = plain.quantise(x, hat, 15, KEY, agents, 9)
     expected = plain.dequantise(norms / (15 * 3.5), levels)
     flags, copy = no_flags(3), hat.clone()
-    found = gpu.absorb_quantised(x, copy, 15, 3.5, KEY, agents, moment(9), 1.0, flags)
+    found = gpu.update_quantised(x, copy, 15, 3.5, KEY, agents, moment(9), 1.0, flags)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(copy, hat + found)
     assert (flags == NEVER).all()
@@ -105,7 +105,7 @@ def test_quantiser_rounds_as_the_definition_does(d: int, dtype: torch.dtype) -> 
 
 def test_a_row_of_zeros_is_quantised_to_zeros() -> None:
     zeros, flags = torch.zeros(2, 40, device=DEVICE), no_flags(2)
-    found = gpu.absorb_quantised(
+    found = gpu.update_quantised(
         zeros, zeros.clone(), 15, 3.5, KEY, torch.arange(2, device=DEVICE), moment(3), 1.0, flags
     )
     assert torch.equal(found, zeros)
@@ -119,9 +119,9 @@ def test_the_first_step_with_a_number_that_is_not_finite_is_noted(kernel: str, b
     x[1, 150] = bad
     for step in (9, 6, 8):
         if kernel == "top":
-            gpu.absorb_top(x, torch.zeros_like(x), 5, 1.0, flags, moment(step), [])
+            gpu.update_top(x, torch.zeros_like(x), 5, 1.0, flags, moment(step), [])
         elif kernel == "quantised":
-            gpu.absorb_quantised(x, torch.zeros_like(x), 15, 3.5, KEY, agents, moment(step), 1.0, flags)
+            gpu.update_quantised(x, torch.zeros_like(x), 15, 3.5, KEY, agents, moment(step), 1.0, flags)
         else:
             gpu.note_nonfinite(x, flags, moment(step))
     assert flags.tolist() == [NEVER, 6, NEVER]
@@ -161,7 +161,7 @@ def test_convolutions_equal_those_of_the_cpu_in_both_directions(
     images, slopes = draw(rows, channels, 10, 10, batch, seed=2), draw(rows, out, 5, 5, batch, seed=3)
 
     def there_and_back(on_gpu: bool) -> list[Tensor]:
-        monkeypatch.setattr(convolution, "has_fused_absorb", lambda _: on_gpu)
+        monkeypatch.setattr(convolution, "has_fused_update", lambda _: on_gpu)
         layer = convolution.convolve(kernels, bias, convolution.columns_of(images, padding=2), 5)
         by_kernels, by_bias, by_outputs = convolution.convolve_back(slopes, layer)
         return [layer.images.clone(), by_kernels, by_bias, convolution.images_back(by_outputs, layer, channels)]

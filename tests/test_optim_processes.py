@@ -64,7 +64,7 @@ def simulated(case: gang.Case, kind: type = Backward, steps: int = gang.STEPS, m
     simulation._rehearse = lambda: None  # type: ignore[method-assign]  # on rows of another length than the step sizes
     training = simulation.begin()
     for _ in range(steps):
-        training.advance()
+        training.take_step()
     return training
 
 
@@ -150,13 +150,13 @@ def test_bytes(results: list[dict[str, Any]], name: str) -> None:
     size = parse(settings["compressor"]).bind(layout, torch.float64).num_bytes
     # A loop's T-th step ends with the model's message; the simulator's with the tracker's.
     messages = 2 * gang.STEPS - 1 if len(algorithm.channels) == 2 else gang.STEPS
-    degrees = training.links.network.degrees
+    degrees = training.channels.network.degrees
     for result, degree in zip(results, degrees, strict=True):
         assert result[f"stats {name}"]["bytes"] == messages * degree * (size + wire.HEADER_SIZE)
         assert result[f"stats {name}"]["wire_bytes"] == messages * sum(degrees) * size
     share = messages / (gang.STEPS * len(algorithm.channels))
-    assert results[0][f"stats {name}"]["wire_bytes"] == pytest.approx(share * training.links.wire_bytes)
-    assert results[0][f"stats {name}"]["bits"] == pytest.approx(share * training.links.bits)
+    assert results[0][f"stats {name}"]["wire_bytes"] == pytest.approx(share * training.channels.wire_bytes)
+    assert results[0][f"stats {name}"]["bits"] == pytest.approx(share * training.channels.bits)
 
 
 def test_bf16_model_with_float32_rows(results: list[dict[str, Any]]) -> None:

@@ -471,7 +471,7 @@ def test_module_is_not_changed() -> None:
     problem = ModuleProblem(module, [(random(6, 5), classes(6))] * 2, test=(random(4, 5, seed=1), classes(4)))
     training = begin(problem, docom.DSGD(lr=0.5), batch=2)
     for _ in range(3):
-        training.advance()
+        training.take_step()
     problem.evaluate(training.state.x)
     assert all(torch.equal(p, kept) for p, kept in zip(module.parameters(), before, strict=True))
     assert module.training
@@ -759,5 +759,5 @@ def test_an_agent_with_three_samples_is_sampled_with_replacement() -> None:
     problem, _ = logistic()
     training = begin(problem, docom.DoCoM(lr=0.1, gamma=0.5), compressor="topk:0.5", batch=20)
     for _ in range(5):
-        training.advance()
+        training.take_step()
     assert bool(torch.isfinite(training.state.x).all())

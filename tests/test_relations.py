@@ -21,8 +21,8 @@ from torch import Tensor
 
 import docom
 from conftest import least_squares
-from docom.algorithms import Hyper, Links, State
-from docom.channels import open_links
+from docom.algorithms import Channels, Hyper, State
+from docom.channels import open_channels
 from docom.compressors import parse
 from docom.loop import Training
 from docom.numerics import combine
@@ -57,18 +57,18 @@ def begin(
     kinds = {variable: (kind, parse(compressor)) for variable, kind in algorithm.channels.items()}
     if getattr(algorithm, "compressor_g", None) is not None:
         kinds["tracker"] = ("compressed", parse(algorithm.compressor_g))
-    links = open_links(kinds, graph, problem.layout, transport, torch.float64, seed)
+    channels = open_channels(kinds, graph, problem.layout, transport, torch.float64, seed)
     oracle = ProblemOracle(problem.to(torch.float64, "cpu"), transport.agents, batch, seed)
     start = problem.start(seed) if x0 is None else x0
     rows = start.to(torch.float64).expand(problem.agents, -1).contiguous()
-    return Training.begin(algorithm, links, oracle, rows)
+    return Training.begin(algorithm, channels, oracle, rows)
 
 
 def walk(training: Training, steps: int = STEPS) -> list[np.ndarray]:
     """The iterates of the next ``steps`` steps, the present one included."""
     seen = [training.state.x.numpy().copy()]
     for _ in range(steps):
-        training.advance()
+        training.take_step()
         seen.append(training.state.x.numpy().copy())
     return seen
 
@@ -86,7 +86,7 @@ def assert_same(left: list[np.ndarray], right: list[np.ndarray], tolerance: floa
 
 
 def mixed(training: Training, rows: Tensor) -> Tensor:
-    return torch.from_numpy(training.links.network.matrix.copy()) @ rows
+    return torch.from_numpy(training.channels.network.matrix.copy()) @ rows
 
 
 def start_of(problem: Problem) -> Tensor:
@@ -143,7 +143,7 @@ def test_beer_without_compression_is_gnsd_once_the_tracker_is_public(graph: str)
     ours = begin(problem, docom.BEER(lr=0.01, gamma=1.0), topology=graph, x0=start_of(problem))
     theirs = begin(problem, docom.GNSD(lr=0.01), topology=graph, x0=start_of(problem))
     unprimed = begin(problem, docom.BEER(lr=0.01, gamma=1.0), topology=graph, x0=start_of(problem))
-    ours.links["tracker"].push(ours.state.v)
+    ours.channels["tracker"].push(ours.state.v)
     reference = walk(theirs)
     assert_same(walk(ours), reference)
     assert np.abs(walk(unprimed, 2)[2] - reference[2]).max() > 1e-4, "without priming the second step differs"
@@ -213,9 +213,9 @@ def test_lead_without_compression_is_nids(graph: str) -> None:
     local = nids.state.x - 0.02 * nids.state.g
     nids.state.x.copy_(local)
     nids.state.psi.copy_(local)
-    nids.algorithm.absorb(nids.state, nids.oracle((nids.state.x,), 0), nids.links, nids.algorithm.hyper(0))
+    nids.algorithm.absorb(nids.state, nids.oracle((nids.state.x,), 0), nids.channels, nids.algorithm.hyper(0))
     nids.step = 1
-    lead.advance()
+    lead.take_step()
     assert_same(walk(lead), walk(nids))
 
 
@@ -294,7 +294,7 @@ def test_docom_with_beta_one_is_cdproxsgt_after_one_gossip_of_the_tracker(compre
         problem, docom.DoCoM(lr=0.01, gamma=0.3, gamma_g=0.2, beta=1.0),
         compressor=compressor, topology=topology, x0=start_of(problem),
     )  # fmt: skip
-    combine(ours.state.g, (1, ours.state.g), (0.2, ours.links["tracker"].push(ours.state.g)))
+    combine(ours.state.g, (1, ours.state.g), (0.2, ours.channels["tracker"].push(ours.state.g)))
     theirs = begin(
         problem, docom.CDProxSGT(lr=0.01, gamma=0.3, gamma_g=0.2, hat0="x0", b0="full"),
         compressor=compressor, topology=topology, x0=start_of(problem),
@@ -320,21 +320,21 @@ class MoTEFVR(docom.Algorithm):
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
     full_start: ClassVar[bool] = True
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
-        links["model"].start(x0)
-        links["tracker"].start(0 * x0)
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
+        channels["model"].start(x0)
+        channels["tracker"].start(0 * x0)
         return State(x=x0.clone(), x_old=x0.clone(), v=grad0.clone(), m=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         state.x_old.copy_(state.x)
-        state.x.copy_(state.x + hyper.gamma * links["model"].gap - hyper.lr * state.v)
-        links["model"].push(state.x)
+        state.x.copy_(state.x + hyper.gamma * channels["model"].gap - hyper.lr * state.v)
+        channels["model"].push(state.x)
         state.points = (state.x, state.x_old)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         m_new = grads[0] + (1 - hyper.beta) * (state.m - grads[1])
-        state.v.copy_(state.v + hyper.gamma * links["tracker"].gap + m_new - state.m)
-        links["tracker"].push(state.v)
+        state.v.copy_(state.v + hyper.gamma * channels["tracker"].gap + m_new - state.m)
+        channels["tracker"].push(state.v)
         state.m.copy_(m_new)
 
 
@@ -368,17 +368,17 @@ class CGT(docom.Algorithm):
     name: ClassVar[str] = "c-gt"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
-        links["model"].start(0 * x0)
-        links["tracker"].start(0 * x0)
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
+        channels["model"].start(0 * x0)
+        channels["tracker"].start(0 * x0)
         return State(x=x0.clone(), y=grad0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
-        state.x.copy_(state.x + hyper.gamma * links["model"].push(state.x) - hyper.lr * state.y)
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+        state.x.copy_(state.x + hyper.gamma * channels["model"].push(state.x) - hyper.lr * state.y)
         state.points = (state.x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
-        state.y.copy_(state.y + hyper.gamma * links["tracker"].push(state.y) + grads[0] - state.g)
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
+        state.y.copy_(state.y + hyper.gamma * channels["tracker"].push(state.y) + grads[0] - state.g)
         state.g.copy_(grads[0])
 
 
@@ -387,8 +387,8 @@ def test_beer_primed_by_one_compression_is_c_gt(compressor: str, topology: str) 
     problem, steps = least_squares(), steps_for(compressor)
     shared = {"compressor": compressor, "topology": topology, "x0": start_of(problem)}
     beer = begin(problem, docom.BEER(lr=0.01, gamma=0.2), **shared)
-    beer.links["model"].push(beer.state.x)
-    beer.links["tracker"].push(beer.state.v)
+    beer.channels["model"].push(beer.state.x)
+    beer.channels["tracker"].push(beer.state.v)
     assert_same(walk(beer, steps), walk(begin(problem, CGT(lr=0.01, gamma=0.2), **shared), steps))
 
 

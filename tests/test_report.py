@@ -26,7 +26,7 @@ from docom.problems import LeafSynthetic
 from docom.report.configurations import MOST_POINTS
 from docom.report.links import LINK_SECONDS
 from docom.report.measures import AXES, PANELS, three_digits, with_unit
-from docom.report.networks import MARGIN, SIZE, drawings
+from docom.report.network_drawings import MARGIN, SIZE, drawings
 from docom.report.page import render
 from docom.report.scales import axis_scales
 from docom.report.tables import facts, final_table, notes, reach_table

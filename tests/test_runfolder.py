@@ -110,7 +110,7 @@ def test_model_is_the_average(straight: Path) -> None:
         simulation = assemble(CONFIG, CONFIG.build_problem(straight))
         training = simulation.begin()
         for _ in range(30):
-            training.advance()
+            training.take_step()
     (saved,) = load_file(straight / "model.safetensors").values()
     assert saved.shape == (3, 7)
     assert torch.equal(saved.flatten(), training.state.x.double().mean(dim=0).float())

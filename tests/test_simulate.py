@@ -375,16 +375,16 @@ def test_counters_are_the_lengths_of_the_very_messages(case: str, compressor: st
         through_bytes(begin(classes, algorithm, compressor=compressor, batch=2), yes) for yes in (False, True)
     )
     for _ in range(5):
-        direct.advance()
-        through.advance()
+        direct.take_step()
+        through.take_step()
     assert torch.equal(direct.state.x, through.state.x)
-    transport = through.links["model"].transport
+    transport = through.channels["model"].transport
     assert isinstance(transport, InProcess)
-    assert transport.bytes_sent == through.links.wire_bytes == direct.links.wire_bytes > 0
+    assert transport.bytes_sent == through.channels.wire_bytes == direct.channels.wire_bytes > 0
 
 
 def through_bytes(training: Training, yes: bool) -> Training:
-    transport = training.links["model"].transport
+    transport = training.channels["model"].transport
     assert isinstance(transport, InProcess)
     transport.through_bytes = yes
     return training

@@ -33,7 +33,7 @@ def test_every_copy_is_a_run_of_its_own() -> None:
     problem, algorithm = least_squares(), docom.DoCoM(lr=0.02, gamma=0.2, beta=0.3)
     together = begin(problem, algorithm, docom.network("ring", 8), "topk:0.3", count=3, batch_size=None)
     for _ in range(40):
-        together.advance()
+        together.take_step()
     alone = docom.simulate(problem, algorithm, compressor="topk:0.3", steps=40, dtype=torch.float64)
     for run in by_run(together.state.x, 8):
         assert torch.equal(run, alone.x)
@@ -42,7 +42,7 @@ def test_every_copy_is_a_run_of_its_own() -> None:
 def test_copies_draw_different_batches_with_the_same_mean() -> None:
     problem = SampledQuadratics(4, 6, 8)
     training = begin(problem, docom.DSGD(lr=0.1), docom.network("ring", 4), "none", count=200, batch_size=1)
-    training.advance()  # with the gradient at the start
+    training.take_step()  # with the gradient at the start
     first = by_run(training.state.g, 4)
     assert len(torch.unique(first[:, 0, 0])) > 4
     (expected,) = problem.gradients([by_run(training.state.x, 4)[0]], None, torch.arange(4))
@@ -122,8 +122,8 @@ def test_a_wrong_step_is_caught() -> None:
     stir(training, case, 0)
 
     class Forgetful(docom.DoCoM):
-        def absorb(self, state: Any, grads: Any, links: Any, hyper: Any) -> None:
-            super().absorb(state, grads, links, hyper)
+        def absorb(self, state: Any, grads: Any, channels: Any, hyper: Any) -> None:
+            super().absorb(state, grads, channels, hyper)
             state.g.mul_(3.0)
 
     training.algorithm = Forgetful(lr=case.eta, gamma=case.gamma, beta=case.beta)
@@ -248,7 +248,7 @@ def test_an_unknown_study_or_device_is_named() -> None:
 def test_means_are_over_the_agents_of_a_run() -> None:
     training = begin(least_squares(), docom.DSGD(lr=0.1), docom.network("ring", 8), "none", count=2, batch_size=1)
     for _ in range(3):
-        training.advance()
+        training.take_step()
     assert torch.allclose(means(training, 8)[1], training.state.x[8:].mean(dim=0))
 
 

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from docom.cli.app import app
-from docom.cli.calculator import Question, answer
+from docom.cli.theory_command import Question, answer
 from docom.compressors import Stamp, parse
 from docom.layout import Layout
 from docom.rng import Key
@@ -132,7 +132,7 @@ def test_measuring_needs_a_problem() -> None:
 def test_the_calculator_does_without_torch_and_pandas() -> None:
     """They take seconds to load; the answer itself is there in a fraction of one."""
     program = (
-        "import sys; from docom.cli.calculator import Question, answer; answer(Question('synthetic'));"
+        "import sys; from docom.cli.theory_command import Question, answer; answer(Question('synthetic'));"
         "answer(Question(topology='ring', agents=8, delta=0.2));"
         "print([name for name in ('torch', 'numba', 'pandas', 'matplotlib') if name in sys.modules])"
     )

@@ -32,14 +32,14 @@ def begin(team: Processes, algorithm: docom.Algorithm, compressor: str = "none",
 def counted(team: Processes, algorithm: docom.Algorithm, compressor: str) -> dict[str, int]:
     training, graph = begin(team, algorithm, compressor)
     for _ in range(STEPS):
-        training.advance()
+        training.take_step()
     assert team.framed is not None
     totals = [json.loads(said) for said in team.words(json.dumps([team.framed.bytes_sent, team.framed.messages_sent]))]
-    rounds = sum(channel.rounds * channel.exchanges for channel in training.links.values())
+    rounds = sum(channel.rounds * channel.exchanges for channel in training.channels.values())
     return {
         "sent": sum(sent for sent, _ in totals),
         "messages": sum(messages for _, messages in totals),
-        "wire_bytes": training.links.wire_bytes,
+        "wire_bytes": training.channels.wire_bytes,
         "rounds": rounds,
         "ends": sum(graph.degrees),
     }
@@ -52,7 +52,7 @@ def met(team: Processes, asking: dict[int, int]) -> list[int]:
     while True:
         if asking.get(team.rank) == training.step:
             team.framed.ask_to_meet()
-        training.advance()
+        training.take_step()
         if team.framed.step_done():
             return [int(said) for said in team.words(str(training.step))]
 
@@ -69,7 +69,7 @@ def ahead(team: Processes, algorithm: docom.Algorithm) -> int:
 
     training.oracle.look_ahead = noted
     for _ in range(STEPS):
-        training.advance()
+        training.take_step()
     return count
 
 

@@ -133,7 +133,7 @@ def simulated(algorithm: docom.Algorithm, compressor: str, transport: Transport 
     training = run.begin(transport)
     digests = Digests(training.oracle.agents.tolist())
     for _ in range(STEPS):
-        training.advance()
+        training.take_step()
         digests.add(training.algorithm.iterate(training.state))
     return digests.found()
 

@@ -142,7 +142,7 @@ class Walk:
         curve: Curve = []
         try:
             while self.training.step < steps:
-                self.training.advance()
+                self.training.take_step()
                 if (
                     self.training.step
                     % (every * (1 if self.training.step <= 100 else 2 if self.training.step <= 300 else 4))
@@ -223,8 +223,8 @@ def _followed(
     training = walk.training
     return {
         "runs": [*runs, run],
-        "bytes_a_step": training.links.wire_bytes / training.step / training.oracle.problem.agents,
-        "exchanges_a_step": sum(channel.exchanges for channel in training.links.values()),
+        "bytes_a_step": training.channels.wire_bytes / training.step / training.oracle.problem.agents,
+        "exchanges_a_step": sum(channel.exchanges for channel in training.channels.values()),
     }
 
 

@@ -107,7 +107,7 @@ def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None],
     def look() -> float:
         return _seen(told["task"], problem, training.algorithm.iterate(training.state))
 
-    return training.advance, lambda: transport.bytes_sent + GLOO_BYTES * transport.messages_sent, look
+    return training.take_step, lambda: transport.bytes_sent + GLOO_BYTES * transport.messages_sent, look
 
 
 def _seen(task: str, problem: Problem, rows: Tensor) -> float:

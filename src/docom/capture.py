@@ -1,4 +1,4 @@
-"""A step recorded once on a GPU and replayed, so that no time goes by between its kernels.
+"""A step captured once on a GPU and replayed, so that no time goes by between its kernels.
 
 A step of a small problem is a hundred kernels of a few microseconds each, and starting one from Python costs more than
 running it. A CUDA graph starts all of them at once. What changes from step to step must then be on the device: the step's
@@ -41,15 +41,15 @@ class StepSizes:
         self.until = step + TABLE
 
     def at(self, counter: Tensor, step: int) -> Hyper:
-        """The sizes of the step that ``counter`` says; ``t`` is the number of the step that is being recorded."""
+        """The sizes of the step that ``counter`` says; ``t`` is the number of the step that is being captured."""
         if not self.varying:
             return Hyper(t=step, **self.constant)
         row = self.table.index_select(0, (counter - self.start).reshape(1))[0]
         return Hyper(t=step, **self.constant, **dict(zip(self.varying, row, strict=True)))
 
 
-class RecordedStep:
-    """``run(hyper, moment)``, recorded at step ``step`` and replayed for it and those that follow."""
+class CapturedStep:
+    """``run(hyper, moment)``, captured at step ``step`` and replayed for it and those that follow."""
 
     def __init__(
         self, run: Callable[[Hyper, Tick], None], algorithm: Algorithm, device: torch.device, step: int
@@ -64,12 +64,12 @@ class RecordedStep:
                 run(self.sizes.at(self.counter, step), Tick(self.counter))
                 self.counter.add_(1)
         except RuntimeError as error:
-            first = error.__context__ or error  # ending a recording that failed is an error of its own
+            first = error.__context__ or error  # ending a capture that failed is an error of its own
             if isinstance(first, torch.OutOfMemoryError):
                 raise first from None
             raise RuntimeError(
-                f"step {step} cannot be recorded on the GPU, most likely since a module waits for it there "
-                f"({str(first).splitlines()[0]}); build the problem with record=False"
+                f"step {step} cannot be captured on the GPU, most likely since a module waits for it there "
+                f"({str(first).splitlines()[0]}); build the problem with capture=False"
             ) from error
 
     def replay(self, step: int) -> None:

@@ -39,7 +39,7 @@ class CheckpointError(ValueError):
 def rows_of(training: Training) -> dict[str, Tensor]:
     """Everything that must be saved, one row a local agent."""
     rows = {f"state.{name}": row for name, row in training.state.rows().items()}
-    rows |= {f"links.{name}": row for name, row in training.links.rows().items()}
+    rows |= {f"links.{name}": row for name, row in training.channels.rows().items()}
     if training.drawn is not None:
         rows["drawn"] = training.drawn
     return rows
@@ -110,7 +110,7 @@ def _seal_off(
         "step": training.step,
         "seconds": training.seconds,
         "samples": training.oracle.samples,
-        "rounds": training.links.rounds(),
+        "rounds": training.channels.rounds(),
         "description": description,
         "shards": shards,
     }
@@ -213,7 +213,7 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor]) -> None:
-    mine, n = dict(rows), training.links.network.n
+    mine, n = dict(rows), training.channels.network.n
     if (held := sum(len(shard["agents"]) for shard in manifest["shards"])) != n:
         raise CheckpointError(f"the checkpoint does not hold {n} agents, but {held}")
     if "drawn" in mine:
@@ -225,7 +225,7 @@ def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor])
     for name, row in training.state.rows().items():
         row.copy_(mine[f"state.{name}"])
     prefix = "links."
-    training.links.load(
+    training.channels.load(
         {key[len(prefix) :]: row for key, row in mine.items() if key.startswith(prefix)}, manifest["rounds"]
     )
     training.step, training.seconds = int(manifest["step"]), float(manifest["seconds"])

@@ -120,7 +120,7 @@ def measure_gamma(
         elif gamma <= min(usable, key=lambda tried: usable[tried]) * GRID[3] * 1.001:
             break  # three smaller steps were slower
     best = min(usable, key=lambda tried: usable[tried], default=GRID[-1])
-    margin = 1.0 if bound.exact else MARGIN
+    margin = 1.0 if bound.lossless else MARGIN
     return Measured(margin * best, best, rates, bound.dimension)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from docom import rng
 from docom.algorithms import Algorithm, Hyper, State
-from docom.capture import WARM_UP, RecordedStep
-from docom.channels import Links, NonFiniteVariable
+from docom.capture import WARM_UP, CapturedStep
+from docom.channels import Channels, NonFiniteVariable
 from docom.numerics import nonfinite_rows
 from docom.oracles import ProblemOracle
 from docom.records import Record
@@ -42,34 +42,34 @@ class Training:
     """A run in progress: everything that changes from step to step, and nothing of how it is executed."""
 
     algorithm: Algorithm
-    links: Links
+    channels: Channels
     oracle: ProblemOracle
     state: State
     step: int = 0
     seconds: float = 0.0
     records: list[Record] = field(default_factory=list)
     drawn: Tensor | None = None
-    recorded: RecordedStep | None = None
-    per_step: dict[str, int] = field(default_factory=dict)  # rounds of each channel in a recorded step
+    captured: CapturedStep | None = None
+    per_step: dict[str, int] = field(default_factory=dict)  # rounds of each channel in a captured step
     samples_per_step: int = 0
     advances: int = 0  # of this object, however many steps the run had before
 
     @staticmethod
-    def begin(algorithm: Algorithm, links: Links, oracle: ProblemOracle, x0: Tensor) -> Training:
+    def begin(algorithm: Algorithm, channels: Channels, oracle: ProblemOracle, x0: Tensor) -> Training:
         """The state before step 0, from the common start ``x0 [m, d]``."""
         started = perf_counter()
         b0 = "full" if algorithm.b0 is None and algorithm.full_start else algorithm.b0
-        state = algorithm.init(x0, oracle.first(x0, b0), links, algorithm.hyper(0))
-        return Training(algorithm, links, oracle, state, seconds=perf_counter() - started)
+        state = algorithm.init(x0, oracle.first(x0, b0), channels, algorithm.hyper(0))
+        return Training(algorithm, channels, oracle, state, seconds=perf_counter() - started)
 
-    def advance(self) -> None:
+    def take_step(self) -> None:
         """One step of the algorithm."""
         started = perf_counter()
         try:
-            if self.recorded is not None:
-                self._replay(self.recorded)
-            elif self.advances == WARM_UP and self.recordable:
-                self._record()
+            if self.captured is not None:
+                self._replay(self.captured)
+            elif self.advances == WARM_UP and self.capturable:
+                self._capture()
             else:
                 self._step(self.algorithm.hyper(self.step), self.step)
         except NonFiniteVariable as error:
@@ -83,9 +83,9 @@ class Training:
 
     def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
         self._look_ahead(moment)
-        self.algorithm.advance(self.state, self.links, hyper)
+        self.algorithm.advance(self.state, self.channels, hyper)
         # Not held here: a method may let go of the gradients before its next message takes memory.
-        self.algorithm.absorb(self.state, self._gradients(moment), self.links, hyper)
+        self.algorithm.absorb(self.state, self._gradients(moment), self.channels, hyper)
 
     def _gradients(self, moment: rng.Moment) -> list[Tensor]:
         early = self.algorithm.early
@@ -96,30 +96,30 @@ class Training:
         if self.algorithm.early is None:
             return
         variable, rows = self.algorithm.early
-        channel = self.links[variable]
+        channel = self.channels[variable]
         if channel.transport.meanwhile is not None:
             point = self.state.rows()[rows]
             channel.transport.meanwhile[channel.number] = partial(self.oracle.look_ahead, point, moment)
 
     @property
-    def recordable(self) -> bool:
-        """Whether a step can be recorded on a GPU and replayed."""
+    def capturable(self) -> bool:
+        """Whether a step can be captured on a GPU and replayed."""
         on_gpu = self.oracle.agents.device.type == "cuda"
-        return on_gpu and self.links.recordable and self.oracle.recordable
+        return on_gpu and self.channels.capturable and self.oracle.capturable
 
-    def _record(self) -> None:
-        """Record this step, which counts on the host what every step counts there, and do it."""
-        rounds, samples = self.links.rounds(), self.oracle.samples
-        self.recorded = RecordedStep(self._step, self.algorithm, self.oracle.agents.device, self.step)
-        self.per_step = {variable: after - rounds[variable] for variable, after in self.links.rounds().items()}
+    def _capture(self) -> None:
+        """Capture this step, which counts on the host what every step counts there, and do it."""
+        rounds, samples = self.channels.rounds(), self.oracle.samples
+        self.captured = CapturedStep(self._step, self.algorithm, self.oracle.agents.device, self.step)
+        self.per_step = {variable: after - rounds[variable] for variable, after in self.channels.rounds().items()}
         self.samples_per_step = self.oracle.samples - samples
-        self.recorded.replay(self.step)
+        self.captured.replay(self.step)
 
-    def _replay(self, recorded: RecordedStep) -> None:
-        recorded.replay(self.step)
+    def _replay(self, captured: CapturedStep) -> None:
+        captured.replay(self.step)
         self.oracle.samples += self.samples_per_step
         for variable, rounds in self.per_step.items():
-            self.links[variable].rounds += rounds
+            self.channels[variable].rounds += rounds
 
     def settle(self) -> None:
         """Wait for a GPU to finish the steps it was given; raise if their numbers ran away."""
@@ -128,7 +128,7 @@ class Training:
             torch.cuda.synchronize(self.oracle.agents.device)
         self.seconds += perf_counter() - started
         try:
-            self.links.check()
+            self.channels.check()
         except NonFiniteVariable as error:
             raise self.diverged(error) from None
 
@@ -142,8 +142,8 @@ class Training:
         record: Record = {
             "step": self.step,
             "samples": self.oracle.samples,
-            "bits": self.links.bits,
-            "wire_bytes": self.links.wire_bytes,
+            "bits": self.channels.bits,
+            "wire_bytes": self.channels.wire_bytes,
             "seconds": self.seconds,
             **measure(x),
         }
@@ -154,7 +154,7 @@ class Training:
         """The error for numbers that ran away, with what to do."""
         agents, step = error.agents, self.step
         if error.round is not None:  # noted by a GPU some time ago
-            step = error.round * self.step // max(1, self.links[error.variable].rounds)
+            step = error.round * self.step // max(1, self.channels[error.variable].rounds)
         who = f"agent {agents[0]}" if len(agents) == 1 else f"agents {', '.join(map(str, agents[:5]))}"
         more = "" if len(agents) <= 5 else f" and {len(agents) - 5} more"
         return FloatingPointError(
@@ -195,7 +195,7 @@ def train(
                     return
             if training.step >= steps:
                 return
-            training.advance()
+            training.take_step()
             if progress is not None:
                 progress.step(training.step)
             if after_step is not None and after_step(training):

@@ -32,9 +32,9 @@ class ProblemOracle:
         self._repeated = agents
 
     @property
-    def recordable(self) -> bool:
+    def capturable(self) -> bool:
         """Whether a GPU can be told once what to do for the gradients of any step."""
-        return self.problem.recordable and self.batch_size is not None and not self.exact
+        return self.problem.capturable and self.batch_size is not None and not self.exact
 
     def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
         """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
@@ -59,7 +59,7 @@ class ProblemOracle:
             return self._together(points, step)
         return self._computed(points, *self._drawn(len(points), step, self.batch_size), reused)
 
-    def exactly(self, x: Tensor) -> Tensor:
+    def full_gradients(self, x: Tensor) -> Tensor:
         """Gradients on all local data, for who looks at a run: nothing is counted."""
         return self._computed([x], None, 0)[0]
 
@@ -68,7 +68,7 @@ class ProblemOracle:
         self._known = point, self([point], step)[0]
 
     def _together(self, points: Sequence[Tensor], step: rng.Tick) -> list[Tensor]:
-        """Gradients while a step is being recorded: all points as rows of one call, for half as many kernels.
+        """Gradients while a step is being captured: all points as rows of one call, for half as many kernels.
 
         Large rows keep a GPU busy by themselves, and the copies would only cost memory.
         """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from docom import compressors
 from docom.algorithms import Algorithm
-from docom.channels import open_links
+from docom.channels import open_channels
 from docom.compressors import Compressor
 from docom.consensus import channel_compressors, resolve_gamma
 from docom.diagnostics import Diagnostics
@@ -85,7 +85,7 @@ def simulate(
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = simulation.begin()
-    look = Diagnostics(simulation.algorithm, training.links, training.oracle, simulation.start) if diagnose else None
+    look = Diagnostics(simulation.algorithm, training.channels, training.oracle, simulation.start) if diagnose else None
 
     def measured(x: Tensor) -> dict[str, float]:
         seen = measure(simulation.problem, x)
@@ -144,11 +144,11 @@ class Simulation:
         self._rehearse()
         transport = transport or InProcess(self.network.degrees, device=self.device)
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
-        links = open_links(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
+        channels = open_channels(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
         oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
         start = self.start.to(self.device, self.dtype)
         rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
-        return Training.begin(self.algorithm, links, oracle, rows)
+        return Training.begin(self.algorithm, channels, oracle, rows)
 
     def _rehearse(self) -> None:
         """One step on a few numbers, so that compiling kernels is not taken for the time of the run's first step."""
@@ -156,15 +156,15 @@ class Simulation:
         transport = InProcess(self.network.degrees, device=self.device)
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
         try:
-            links = open_links(kinds, self.network, layout, transport, self.dtype, self.seed)
+            channels = open_channels(kinds, self.network, layout, transport, self.dtype, self.seed)
         except ValueError:  # a compressor that keeps more entries than there are here
             return
         rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
-        state = self.algorithm.init(rows.clone(), rows, links, self.algorithm.hyper(0))
+        state = self.algorithm.init(rows.clone(), rows, channels, self.algorithm.hyper(0))
         with suppress(FloatingPointError):  # a step size that runs away will be told of in the run itself
             for step in range(2):
-                self.algorithm.advance(state, links, self.algorithm.hyper(step))
-                self.algorithm.absorb(state, [rows for _ in state.points], links, self.algorithm.hyper(step))
+                self.algorithm.advance(state, channels, self.algorithm.hyper(step))
+                self.algorithm.absorb(state, [rows for _ in state.points], channels, self.algorithm.hyper(step))
 
     def finish(self, training: Training) -> Run:
         """What a run leaves behind."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.algorithms.beer import BEER
 from docom.algorithms.cdproxsgt import L1, CDProxSGT
 from docom.algorithms.cedas import CEDAS
@@ -73,12 +73,12 @@ __all__ = [
     "AllReduceSGD",
     "AllReduceSTORM",
     "CDProxSGT",
+    "Channels",
     "ChocoSGD",
     "DeTAG",
     "DoCoM",
     "Facts",
     "Hyper",
-    "Links",
     "MoTEF",
     "MomentumTracking",
     "QGDSGDm",

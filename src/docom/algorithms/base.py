@@ -3,9 +3,9 @@
 A frozen dataclass holds its settings; four methods are its update rule, written for rows ``[m, d]`` of the local agents.
 A step is cut at the gradient, so that the simulator, real processes and a user's own training loop run the same lines:
 
-* ``init(x0, grad0, links, hyper)``: the state before step 0.
-* ``advance(state, links, hyper)``: the first half of step t, up to where gradients are needed; sets ``state.points``.
-* ``absorb(state, grads, links, hyper)``: the second half, with the gradients at those points, all on one batch.
+* ``init(x0, grad0, channels, hyper)``: the state before step 0.
+* ``advance(state, channels, hyper)``: the first half of step t, up to where gradients are needed; sets ``state.points``.
+* ``absorb(state, grads, channels, hyper)``: the second half, with the gradients at those points, all on one batch.
 * ``iterate(state)``: what is evaluated; the model rows unless a method says otherwise.
 
 ``hyper`` holds the number t of the step and its step sizes. Rows are updated in place by `docom.numerics.combine`; they keep
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from docom import schedules
-from docom.channels import Links
+from docom.channels import Channels
 from docom.schedules import Schedule, Step
 
 Hyper = SimpleNamespace
@@ -69,7 +69,7 @@ class Facts:
     messages: str  # vectors sent to each neighbour a step
     gradients: str  # per-sample gradients a step at batch b
     memory: int  # rows of d numbers an agent keeps, channels included
-    exact: bool  # reaches the exact optimum with full gradients on heterogeneous data
+    reaches_optimum: bool  # reaches the exact optimum with full gradients on heterogeneous data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     facts: ClassVar[Facts]
-    # Each variable that is communicated: "compressed", "exact" or "mean" (see docom.channels.open_links).
+    # Each variable that is communicated: "compressed", "uncompressed" or "mean" (see docom.channels.open_channels).
     channels: ClassVar[dict[str, str]]
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
     gamma_share: ClassVar[float] = 1.0  # the model moves by gamma_share * gamma * gap
@@ -113,15 +113,15 @@ class Algorithm(ABC):
                 raise ValueError(f"{self.name}: {name} must be {bound}, got {value}")
 
     @abstractmethod
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """The state before step 0, from the common start and gradients there; ``x0`` is the method's to keep."""
 
     @abstractmethod
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The model step and its gossip; sets ``state.points``."""
 
     @abstractmethod
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """What is done with the gradients at ``state.points``."""
 
     def iterate(self, state: State) -> Tensor:
@@ -176,4 +176,4 @@ LIMITS: dict[str, float] = {
 }
 MAY_VANISH = ("momentum", "heavy_ball")
 
-__all__ = ["Algorithm", "Facts", "Hyper", "Links", "State", "Step"]
+__all__ = ["Algorithm", "Channels", "Facts", "Hyper", "State", "Step"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -39,22 +39,22 @@ class BEER(Algorithm):
     tracker: ClassVar[str | None] = "v"
     facts: ClassVar[Facts] = Facts("Zhao et al. 2022", "2 compressed", "b (large)", 7, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Tracker at the first gradient, copies at zero."""
-        links["model"].start(0 * x0)
-        links["tracker"].start(0 * x0)
+        channels["model"].start(0 * x0)
+        channels["tracker"].start(0 * x0)
         return State(x=x0.clone(), v=grad0.clone(), g_old=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The model step, with the copies of the round before."""
-        x, model = state.x, links["model"]
+        x, model = state.x, channels["model"]
         combine(x, (1, x), (hyper.gamma, model.gap), (-hyper.lr, state.v))
         model.push(x)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The tracker step, with the copies of the round before."""
-        v, g_old, tracker = state.v, state.g_old, links["tracker"]
+        v, g_old, tracker = state.v, state.g_old, channels["tracker"]
         combine(v, (1, v), (hyper.gamma, tracker.gap), (1, grads[0]), (-1, g_old))
         tracker.push(v)
         g_old.copy_(grads[0])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -70,28 +70,28 @@ class CDProxSGT(Algorithm):
         if self.prox is not None and not callable(self.prox):
             raise TypeError(f"cdproxsgt: prox is a function (x, eta) -> x such as docom.L1(1e-3), got {self.prox!r}")
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """y holds the first increment, grad0 - 0, not yet gossiped."""
-        links["model"].start(x0 if self.hat0 == "x0" else 0 * x0)
-        links["tracker"].start(0 * x0)
+        channels["model"].start(x0 if self.hat0 == "x0" else 0 * x0)
+        channels["tracker"].start(0 * x0)
         rows = {"x": x0.clone(), "y": grad0.clone(), "g_old": grad0.clone()}
         if self.prox is not None:
             rows["x_half"] = x0.clone()
         return State(**rows)
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Gossip the tracker, then step, then gossip the model."""
         x, y = state.x, state.y
         gamma_g = hyper.gamma if self.gamma_g is None else hyper.gamma_g
-        combine(y, (1, y), (gamma_g, links["tracker"].push(y)))
+        combine(y, (1, y), (gamma_g, channels["tracker"].push(y)))
         combine(x, (1, x), (-hyper.lr, y))
         if self.prox is not None:
             x.copy_(self.prox(x, hyper.lr))
             state.x_half.copy_(x)
-        combine(x, (1, x), (hyper.gamma, links["model"].push(x)))
+        combine(x, (1, x), (hyper.gamma, channels["model"].push(x)))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The next increment of the tracker."""
         combine(state.y, (1, state.y), (1, grads[0]), (-1, state.g_old))
         state.g_old.copy_(grads[0])

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -37,17 +37,17 @@ class AllReduceSGD(Algorithm):
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
     facts: ClassVar[Facts] = Facts("reference", "all-reduce", "b", 3, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum at zero."""
         return State(x=x0.clone(), m=0 * x0, g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The same step at every agent."""
-        combine(state.m, (hyper.momentum, state.m), (1, links["gradient"].mean(state.g)))
+        combine(state.m, (hyper.momentum, state.m), (1, channels["gradient"].mean(state.g)))
         combine(state.x, (1, state.x), (-hyper.lr, state.m))
         state.points = (state.x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])
 
@@ -87,17 +87,17 @@ class AllReduceSTORM(Algorithm):
         """The old model: its gradient on the new batch needs no message."""
         return None if self.points_per_step == 1 else ("gradient", "x_old")
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """v from the first batch."""
         return State(x=x0.clone(), v=grad0.clone(), x_old=x0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The same step at every agent."""
         state.x_old.copy_(state.x)
-        combine(state.x, (1, state.x), (-hyper.lr, links["gradient"].mean(state.v)))
+        combine(state.x, (1, state.x), (-hyper.lr, channels["gradient"].mean(state.v)))
         state.points = (state.x,) if self.points_per_step == 1 else (state.x, state.x_old)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The gradient estimate."""
         if len(grads) == 1:
             state.v.copy_(grads[0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -47,14 +47,14 @@ class ChocoSGD(Algorithm):
         if self.hat0 not in ("x0", "zero"):
             raise ValueError(f'choco-sgd: hat0 is "x0" or "zero", got {self.hat0!r}')
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """A common model; copies at it or at zero."""
-        links["model"].start(x0 if self.hat0 == "x0" else 0 * x0)
+        channels["model"].start(x0 if self.hat0 == "x0" else 0 * x0)
         return State(x=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Eq. choco."""
-        x, g, model = state.x, state.g, links["model"]
+        x, g, model = state.x, state.g, channels["model"]
         if self.order == "icml":
             combine(x, (1, x), (-hyper.lr, g))
             combine(x, (1, x), (hyper.gamma, model.push(x)))
@@ -62,6 +62,6 @@ class ChocoSGD(Algorithm):
             combine(x, (1, x), (-hyper.lr, g), (hyper.gamma, model.push(x)))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -35,7 +35,7 @@ class D2(Algorithm):
     mixing: str = "lazy"
 
     name: ClassVar[str] = "d2"
-    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     facts: ClassVar[Facts] = Facts("Tang et al. 2018", "1", "b", 3, True)
 
     def __post_init__(self) -> None:
@@ -43,26 +43,26 @@ class D2(Algorithm):
         if self.mixing not in ("lazy", "w"):
             raise ValueError(f'd2: mixing is "lazy" or "w", got {self.mixing!r}')
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """With psi_old = theta the first step is M (theta - eta grad)."""
-        if self.mixing == "w" and links.network.lambda_min <= -1 / 3 + 1e-9:
+        if self.mixing == "w" and channels.network.lambda_min <= -1 / 3 + 1e-9:
             raise ValueError(
-                f'd2 with mixing="w" needs lambda_min(W) > -1/3, got {links.network.lambda_min:.4f}; '
+                f'd2 with mixing="w" needs lambda_min(W) > -1/3, got {channels.network.lambda_min:.4f}; '
                 'use mixing="lazy" or weights="lazy"'
             )
         return State(x=x0.clone(), psi=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """psi holds what is mixed until the mixing is done, so that no third row is needed."""
         x, psi, g = state.x, state.psi, state.g
         combine(psi, (2, x), (-hyper.lr, g), (-1, psi))  # psi_new + theta - psi_old
-        mixed = links["model"].mix(psi)
+        mixed = channels["model"].mix(psi)
         if self.mixing == "lazy":
             combine(mixed, (0.5, mixed), (0.5, psi))
         combine(psi, (1, x), (-hyper.lr, g))
         x.copy_(mixed)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.channels import Channel
 from docom.numerics import combine
 
@@ -41,7 +41,7 @@ class DeTAG(Algorithm):
     tracker_in_step: str = "mixed"
 
     name: ClassVar[str] = "detag"
-    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
     tracker: ClassVar[str | None] = "y"
     facts: ClassVar[Facts] = Facts("Lu and De Sa 2021", "2R", "b", 4, True)
 
@@ -56,19 +56,19 @@ class DeTAG(Algorithm):
         if self.tracker_in_step not in ("mixed", "updated", "old"):
             raise ValueError(f'detag: tracker_in_step is "mixed", "updated" or "old", got {self.tracker_in_step!r}')
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """The tracker and the previous gradient start at zero together: mean(y) = mean(grad_old) for ever."""
         return State(x=x0.clone(), y=0 * x0, g=grad0.clone(), g_old=0 * x0)
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """One phase."""
         x, y, g, g_old = state.x, state.y, state.g, state.g_old
         if self.tracker_in_step == "old":
-            combine(x, (1, self._gossip(x, links["model"], links)), (-hyper.lr, y))
-            combine(y, (1, self._gossip(y, links["tracker"], links)), (1, g), (-1, g_old))
+            combine(x, (1, self._gossip(x, channels["model"], channels)), (-hyper.lr, y))
+            combine(y, (1, self._gossip(y, channels["tracker"], channels)), (1, g), (-1, g_old))
         else:
-            y.copy_(self._gossip(y, links["tracker"], links))
-            x.copy_(self._gossip(x, links["model"], links))
+            y.copy_(self._gossip(y, channels["tracker"], channels))
+            x.copy_(self._gossip(x, channels["model"], channels))
             if self.tracker_in_step == "mixed":
                 combine(x, (1, x), (-hyper.lr, y))
             combine(y, (1, y), (1, g), (-1, g_old))
@@ -77,12 +77,12 @@ class DeTAG(Algorithm):
         g_old.copy_(g)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The gradient of the next phase."""
         state.g.copy_(grads[0])
 
-    def _gossip(self, z: Tensor, channel: Channel, links: Links) -> Tensor:
-        c = self._factor(links.network.rho)
+    def _gossip(self, z: Tensor, channel: Channel, channels: Channels) -> Tensor:
+        c = self._factor(channels.network.rho)
         if c == 0:
             for _ in range(self.rounds - 1):
                 z = channel.mix(z).clone()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine, combine_in_turn
 
 
@@ -79,10 +79,10 @@ class DoCoM(Algorithm):
         """The old model: its gradient on the new batch needs no message."""
         return None if self.points_per_step == 1 else ("model", "x_old")
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Alg. 1 l. 2-3: a common model, v and g from the first batch, copies at the model and at zero."""
-        links["model"].start(x0)
-        links["tracker"].start(0 * x0)
+        channels["model"].start(x0)
+        channels["tracker"].start(0 * x0)
         rows = {"x": x0.clone(), "v": grad0.clone(), "g": grad0.clone()}
         if self.points_per_step == 2:
             rows["x_old"] = x0
@@ -90,9 +90,9 @@ class DoCoM(Algorithm):
             rows["m"] = 0 * x0
         return State(**rows)
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Alg. 1 l. 5-9."""
-        x, model, direction = state.x, links["model"], state.g
+        x, model, direction = state.x, channels["model"], state.g
         if "m" in state.rows():
             direction = combine(state.m, (hyper.heavy_ball, state.m), (1, state.g))
         keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
@@ -104,9 +104,9 @@ class DoCoM(Algorithm):
             model.push(x)
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Alg. 1 l. 11-16."""
-        v, g, tracker, beta = state.v, state.g, links["tracker"], hyper.beta
+        v, g, tracker, beta = state.v, state.g, channels["tracker"], hyper.beta
         stale = () if self.order == "alg1" else ((self._gamma_g(hyper), tracker.gap),)
         fresh, old = grads[0], grads[-1]
         if len(grads) == 1:  # beta = 1: v is the gradient itself

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -34,7 +34,7 @@ class DSGD(Algorithm):
     order: str = "awc"
 
     name: ClassVar[str] = "dsgd"
-    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     facts: ClassVar[Facts] = Facts("Lian et al. 2017", "1", "b", 2, False)
 
     def __post_init__(self) -> None:
@@ -42,13 +42,13 @@ class DSGD(Algorithm):
         if self.order not in ("awc", "atc"):
             raise ValueError(f'dsgd: order is "awc" or "atc", got {self.order!r}')
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """A common model and its first gradient."""
         return State(x=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Eq. dgd."""
-        x, g, model = state.x, state.g, links["model"]
+        x, g, model = state.x, state.g, channels["model"]
         if self.order == "awc":
             combine(x, (1, model.mix(x)), (-hyper.lr, g))
         else:
@@ -56,6 +56,6 @@ class DSGD(Algorithm):
             x.copy_(model.mix(x))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -33,23 +33,23 @@ class EXTRA(Algorithm):
     lr: Step
 
     name: ClassVar[str] = "extra"
-    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     facts: ClassVar[Facts] = Facts("Shi et al. 2015", "1", "b", 3, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """c = theta_0 makes the first step W theta_0 - eta grad(theta_0)."""
         return State(x=x0.clone(), c=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """theta + W theta - eta grad - c, and the next c."""
         x, c, g = state.x, state.c, state.g
-        mixed = links["model"].mix(x)
+        mixed = channels["model"].mix(x)
         combine(c, (1, x), (1, mixed), (-hyper.lr, g), (-1, c))  # theta_new, in c's place
         combine(mixed, (0.5, x), (0.5, mixed), (-hyper.lr, g))  # the next c, in the mixed rows' place
         x.copy_(c)
         c.copy_(mixed)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -34,7 +34,7 @@ class GNSD(Algorithm):
     order: str = "awc"
 
     name: ClassVar[str] = "gnsd"
-    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
     tracker: ClassVar[str | None] = "g"
     facts: ClassVar[Facts] = Facts("Lu et al. 2019", "2", "b", 3, True)
 
@@ -43,13 +43,13 @@ class GNSD(Algorithm):
         if self.order not in ("awc", "atc"):
             raise ValueError(f'gnsd: order is "awc" or "atc", got {self.order!r}')
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """The tracker starts at the first gradient."""
         return State(x=x0.clone(), v=grad0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The model step."""
-        x, g, model = state.x, state.g, links["model"]
+        x, g, model = state.x, state.g, channels["model"]
         if self.order == "awc":
             combine(x, (1, model.mix(x)), (-hyper.lr, g))
         else:
@@ -57,9 +57,9 @@ class GNSD(Algorithm):
             x.copy_(model.mix(x))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The tracker step."""
-        v, g, tracker = state.v, state.g, links["tracker"]
+        v, g, tracker = state.v, state.g, channels["tracker"]
         if self.order == "awc":
             combine(g, (1, tracker.mix(g)), (1, grads[0]), (-1, v))
         else:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine_in_turn
 
 
@@ -36,7 +36,7 @@ class GTHSGD(Algorithm):
     beta: Step = 0.1
 
     name: ClassVar[str] = "gt-hsgd"
-    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
     tracker: ClassVar[str | None] = "y"
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Xin et al. 2021", "2", "2b", 4, True)
@@ -51,23 +51,23 @@ class GTHSGD(Algorithm):
         """The old model: its gradient on the new batch needs no message."""
         return None if self.points_per_step == 1 else ("model", "x_old")
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """``y = v``: the first increment, not yet mixed."""
         rows = {"x": x0.clone(), "v": grad0.clone(), "y": grad0.clone()}
         if self.points_per_step == 2:
             rows["x_old"] = x0.clone()
         return State(**rows)
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Mix the tracker, step, mix the model."""
         x, y = state.x, state.y
-        y.copy_(links["tracker"].mix(y))
+        y.copy_(channels["tracker"].mix(y))
         keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
         combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, y)]))
-        x.copy_(links["model"].mix(x))
+        x.copy_(channels["model"].mix(x))
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The gradient estimate, and its increment into the tracker."""
         v, y, beta = state.v, state.y, hyper.beta
         fresh, old = grads[0], grads[-1]

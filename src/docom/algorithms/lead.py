@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -43,23 +43,23 @@ class LEAD(Algorithm):
     divides_by_lr: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Liu et al. 2021", "1 compressed", "b", 5, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Dual at zero, copies at the common model."""
-        links["model"].start(x0)
+        channels["model"].start(x0)
         return State(x=x0.clone(), dual=0 * x0, g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The primal step, its message, and the dual step; the new model equals y + (gamma / 2) gap."""
         x, dual, eta = state.x, state.dual, hyper.lr
         if self.first_local_step and hyper.t == 0:
             combine(x, (1, x), (-eta, state.g))
         else:
             combine(x, (1, x), (-eta, state.g), (-eta, dual))  # y
-            gap = links["model"].push(x, damping=hyper.alpha)
+            gap = channels["model"].push(x, damping=hyper.alpha)
             combine(dual, (1, dual), (-hyper.gamma / (2 * eta), gap))
             combine(x, (1, x), (hyper.gamma / 2, gap))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -34,22 +34,22 @@ class MomentumTracking(Algorithm):
     momentum: Step = 0.9
 
     name: ClassVar[str] = "momentum-tracking"
-    channels: ClassVar[dict[str, str]] = {"model": "exact", "tracker": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
     facts: ClassVar[Facts] = Facts("Takezawa et al. 2022", "2", "b", 4, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum and correction at zero."""
         return State(x=x0.clone(), u=0 * x0, c=0 * x0, g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Momentum, model, correction."""
         x, u, c = state.x, state.u, state.c
         combine(u, (hyper.momentum, u), (1, state.g))
-        combine(x, (1, links["model"].mix(x)), (-hyper.lr, u), (hyper.lr, c))
+        combine(x, (1, channels["model"].mix(x)), (-hyper.lr, u), (hyper.lr, c))
         combine(c, (1, c), (-1, u))
-        combine(c, (1, links["tracker"].mix(c)), (1, u))
+        combine(c, (1, channels["tracker"].mix(c)), (1, u))
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

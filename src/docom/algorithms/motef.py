@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -41,22 +41,22 @@ class MoTEF(Algorithm):
     tracker: ClassVar[str | None] = "v"
     facts: ClassVar[Facts] = Facts("Islamov et al. 2024", "2 compressed", "b", 7, True)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Tracker and momentum at the same first gradient, or mean(v) = mean(m) would never hold."""
-        links["model"].start(0 * x0)
-        links["tracker"].start(0 * x0)
+        channels["model"].start(0 * x0)
+        channels["tracker"].start(0 * x0)
         return State(x=x0.clone(), v=grad0.clone(), m=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The model step, with the copies of the round before."""
-        x, model = state.x, links["model"]
+        x, model = state.x, channels["model"]
         combine(x, (1, x), (hyper.gamma, model.gap), (-hyper.lr, state.v))
         model.push(x)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """m_new - m = beta (grad - m) goes into the tracker before m moves."""
-        v, m, tracker, beta = state.v, state.m, links["tracker"], hyper.beta
+        v, m, tracker, beta = state.v, state.m, channels["tracker"], hyper.beta
         combine(v, (1, v), (hyper.gamma, tracker.gap), (beta, grads[0]), (-beta, m))
         combine(m, (1 - beta, m), (beta, grads[0]))
         tracker.push(v)

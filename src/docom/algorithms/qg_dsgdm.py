@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Facts, Hyper, Links, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.numerics import combine
 
 
@@ -32,25 +32,25 @@ class QGDSGDm(Algorithm):
     momentum: Step = 0.9
 
     name: ClassVar[str] = "qg-dsgdm"
-    channels: ClassVar[dict[str, str]] = {"model": "exact"}
+    channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     divides_by_lr: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts("Lin et al. 2021", "1", "b", 3, False)
 
-    def init(self, x0: Tensor, grad0: Tensor, links: Links, hyper: Hyper) -> State:
+    def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum at zero."""
         return State(x=x0.clone(), m=0 * x0, g=grad0.clone())
 
-    def advance(self, state: State, links: Links, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The local step, its mixing, and the momentum of the whole movement."""
         x, m, g, eta, mu = state.x, state.m, state.g, hyper.lr, hyper.momentum
         combine(m, (mu, m), (1, g))  # mu m + grad; mu m itself comes back below
         combine(x, (1, x), (-eta, m))
-        mixed = links["model"].mix(x)
+        mixed = channels["model"].mix(x)
         # theta - theta_new = (theta_half + eta (mu m + grad)) - theta_new
         combine(m, (1, m), (-1, g), ((1 - mu) / eta, x), (1 - mu, m), (-(1 - mu) / eta, mixed))
         x.copy_(mixed)
         state.points = (x,)
 
-    def absorb(self, state: State, grads: Sequence[Tensor], links: Links, hyper: Hyper) -> None:
+    def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""
         state.g.copy_(grads[0])

@@ -12,7 +12,7 @@ from docom.bench import machine
 from docom.bench.parts import codec_case, large_case, push_case
 from docom.bench.results import Case, Results
 from docom.bench.runs import AGENTS, evaluation_case, scaling_case, startup_case
-from docom.bench.steps import step_cases
+from docom.bench.step_times import step_cases
 from docom.bench.targets import judge
 from docom.bench.tasks import yardsticks
 from docom.bench.timing import QUICK, Pace

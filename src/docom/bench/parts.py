@@ -12,9 +12,9 @@ from torch import Tensor
 
 from docom import compressors
 from docom.bench.results import Case
-from docom.bench.steps import algorithm
+from docom.bench.step_times import algorithm
 from docom.bench.timing import Pace, Subject, interleave
-from docom.channels import open_links
+from docom.channels import open_channels
 from docom.compressors import Stamp
 from docom.layout import Layout
 from docom.oracles import ProblemOracle
@@ -40,7 +40,7 @@ def push_case(device: str, pace: Pace) -> Case:
     subjects: dict[str, Subject] = {}
     for compressor in ("topk:0.05", "quantize:4", "none"):
         kinds = {"model": ("compressed", compressors.parse(compressor))}
-        channel = open_links(kinds, graph, Layout.flat(WIDTH), transport, torch.float32)["model"]
+        channel = open_channels(kinds, graph, Layout.flat(WIDTH), transport, torch.float32)["model"]
         channel.start(torch.zeros(ROWS, WIDTH, device=device))
         subjects[f"push {compressor}"] = lambda channel=channel: channel.push(next(fresh))  # type: ignore[misc]
     magnitudes = next(fresh).abs()
@@ -81,8 +81,8 @@ class Still(Problem):
         self.rows: list[Tensor] = []
 
     @property
-    def recordable(self) -> bool:
-        """See `Problem.recordable`."""
+    def capturable(self) -> bool:
+        """See `Problem.capturable`."""
         return True
 
     def start(self, seed: int) -> Tensor:
@@ -150,7 +150,7 @@ def large_case(device: str, pace: Pace, dimension: int) -> Case:
         simulation = _large(Still(LARGE_AGENTS, dimension), compressor, device)
         training = simulation.begin()
         training.oracle = Ready(simulation.problem, training.oracle.agents, 1, 0)
-        found = interleave({compressor: training.advance, f"vectors once ({compressor})": touch}, pace, device)
+        found = interleave({compressor: training.take_step, f"vectors once ({compressor})": touch}, pace, device)
         case.times |= found
         del training, simulation
     bandwidth = 2 * VECTORS * item / case.seconds("vectors once (topk:0.05)").middle / 1e9
@@ -169,6 +169,6 @@ def most_memory(compressor: str, dimension: int, device: str) -> int:
     held = torch.cuda.memory_allocated()
     training = _large(Springs(LARGE_AGENTS, dimension), compressor, device).begin()
     for _ in range(5):
-        training.advance()
+        training.take_step()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - held

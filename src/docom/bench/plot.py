@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docom.bench.results import Results
-from docom.bench.steps import GRADIENTS
+from docom.bench.step_times import GRADIENTS
 from docom.bench.tables import PROBLEMS
 
 BARS = {

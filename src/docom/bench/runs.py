@@ -13,7 +13,7 @@ from torch import Tensor
 
 from docom import presets
 from docom.bench.results import Case
-from docom.bench.steps import algorithm, start
+from docom.bench.step_times import algorithm, start
 from docom.bench.tasks import SCALE, images, mlp
 from docom.bench.timing import Pace, Spread, interleave
 from docom.config import RunConfig
@@ -31,7 +31,7 @@ SHARED = 20  # samples an agent in the scaling runs, whose memory is not what is
 def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int, ...] = AGENTS) -> Case:
     """MLPs on a ring, DoCoM with top-k 5%: time a step and agent, and memory beside the data."""
     tasks = {count: mlp(module, device, False, count, SHARED) for count in counts}
-    runs = {f"n = {count}": start(task, "docom", "topk:0.05", device).advance for count, task in tasks.items()}
+    runs = {f"n = {count}": start(task, "docom", "topk:0.05", device).take_step for count, task in tasks.items()}
     times = interleave(runs, pace, device)
     each = {name: [t / count for t in found] for count, (name, found) in zip(counts, times.items(), strict=True)}
     about = "DoCoM, top-k 5%, MLPs (d = 79,510) on a ring, batch 16: one step, divided by n"
@@ -62,7 +62,7 @@ def peak(agents: int, device: str) -> float:
     def run(simulation: Simulation) -> None:
         training = simulation.begin()
         for _ in range(5):
-            training.advance()
+            training.take_step()
         training.settle()
 
     run(ready(2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docom.bench.results import Case, Results, Verdict
-from docom.bench.steps import GRADIENTS
+from docom.bench.step_times import GRADIENTS
 from docom.presets import TITLES, describe_compressor
 
 PROBLEMS = {"linear": "linear", "mlp": "MLP", "lenet": "LeNet-5", "module": "MLP as any module"}

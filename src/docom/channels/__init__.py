@@ -5,7 +5,7 @@ rows out; what travels between is the channel's business.
 
 * `CompressedChannel`: every agent's public copy ``hat`` and the weighted sum ``mixed`` of its neighbours' copies. Two
   rows an agent whatever its degree, because all copies of one agent's ``hat`` are equal.
-* `ExactChannel`: the variable itself, mixed with W.
+* `UncompressedChannel`: the variable itself, mixed with W.
 * `MeanChannel`: the average over all agents, for the centralised references.
 * `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.
 * `EdgeChannel`: low-rank differences edge by edge, without copies.
@@ -13,22 +13,22 @@ rows out; what travels between is the channel's business.
 
 from __future__ import annotations
 
-from docom.channels.averaging import LowRankMeanChannel
 from docom.channels.base import Channel, NonFiniteVariable
+from docom.channels.collection import Channels, open_channels
 from docom.channels.edges import EdgeChannel
-from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
-from docom.channels.links import Links, open_links
+from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
+from docom.channels.lowrank_mean import LowRankMeanChannel
 from docom.channels.meter import Meter
 
 __all__ = [
     "Channel",
+    "Channels",
     "CompressedChannel",
     "EdgeChannel",
-    "ExactChannel",
-    "Links",
     "LowRankMeanChannel",
     "MeanChannel",
     "Meter",
     "NonFiniteVariable",
-    "open_links",
+    "UncompressedChannel",
+    "open_channels",
 ]

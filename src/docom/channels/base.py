@@ -58,7 +58,7 @@ class Channel:
         self.watch = Watch(transport.agents) if transport.agents.device.type == "cuda" else None
 
     @property
-    def recordable(self) -> bool:
+    def capturable(self) -> bool:
         """Whether what the channel does on a GPU is the same chain of kernels every time, and waits for nothing."""
         return False
 

@@ -51,10 +51,10 @@ class CompressedChannel(Channel):
         return gap
 
     def _push(self, x: Tensor, damping: float) -> Tensor:
-        if self.bound.exact:
+        if self.bound.lossless:
             return self._push_exact(x, damping)
-        if self._absorbs(x):
-            return self._push_absorbed(x, damping)
+        if self._needs_no_message(x):
+            return self._push_without_message(x, damping)
         stamp = Stamp(self.key, self.transport.agents, self.rounds)
         try:
             message = self.bound.compress(x, self.hat, stamp, self.memory)
@@ -70,19 +70,19 @@ class CompressedChannel(Channel):
             return self.gap
         return self._apply(self.bound.decompress(message, stamp), damping)
 
-    def _absorbs(self, x: Tensor) -> bool:
+    def _needs_no_message(self, x: Tensor) -> bool:
         """Whether the copies can be updated without a message ever being formed."""
         here = isinstance(self.transport, InProcess) and not self.transport.through_bytes
-        return self.watch is not None and here and self.bound.can_absorb(x)
+        return self.watch is not None and here and self.bound.can_update_copy(x)
 
     @property
-    def recordable(self) -> bool:
-        """See `Channel.recordable`."""
-        return self.bound.exact or self._absorbs(self.hat)
+    def capturable(self) -> bool:
+        """See `Channel.capturable`."""
+        return self.bound.lossless or self._needs_no_message(self.hat)
 
-    def _push_absorbed(self, x: Tensor, damping: float) -> Tensor:
+    def _push_without_message(self, x: Tensor, damping: float) -> Tensor:
         assert self.watch is not None
-        q = self.bound.absorb(
+        q = self.bound.update_copy(
             x, self.hat, self.transport.agents, self.key, self.watch.moment, damping, self.watch.first
         )
         self.count()
@@ -124,7 +124,7 @@ class CompressedChannel(Channel):
         return {"hat": self.hat, "gap": self.gap} | {f"memory{i}": rows for i, rows in enumerate(self.memory)}
 
 
-class ExactChannel(Channel):
+class UncompressedChannel(Channel):
     """The variable itself travels and is mixed: ``W x``."""
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
@@ -137,8 +137,8 @@ class ExactChannel(Channel):
         self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
 
     @property
-    def recordable(self) -> bool:
-        """See `Channel.recordable`."""
+    def capturable(self) -> bool:
+        """See `Channel.capturable`."""
         return True
 
     def mix(self, x: Tensor) -> Tensor:
@@ -163,8 +163,8 @@ class MeanChannel(Channel):
         self.average: Tensor | None = None
 
     @property
-    def recordable(self) -> bool:
-        """See `Channel.recordable`."""
+    def capturable(self) -> bool:
+        """See `Channel.capturable`."""
         return True
 
     def mean(self, x: Tensor) -> Tensor:

@@ -228,13 +228,13 @@ def theory(
     data: Data = None,
 ) -> None:
     """The paper's constants, step conditions, bounds, rates and tables for a network, a compressor and a problem."""
-    from docom.cli import calculator
+    from docom.cli import theory_command
 
-    question = calculator.Question(
+    question = theory_command.Question(
         preset, topology, agents, compressor, delta, dimension, smoothness, sigma, mu, initial_gap, initial_gradient,
         lr, gamma, beta, schedule, int(horizon), epsilon, printed, measure,
     )  # fmt: skip
-    calculator.theory(question, json, plot, data)
+    theory_command.theory(question, json, plot, data)
 
 
 @app.command()

@@ -58,7 +58,7 @@ class Bound(ABC):
     omega: float | None = None
     bits: int
     num_bytes: int
-    exact: ClassVar[bool] = False  # True where Q(x) = x, so that nothing need be accumulated
+    lossless: ClassVar[bool] = False  # True where Q(x) = x, so that nothing need be accumulated
 
     @abstractmethod
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:
@@ -87,18 +87,18 @@ class Bound(ABC):
         """
         return False
 
-    def can_absorb(self, rows: Tensor) -> bool:
-        """Whether `absorb` works on such rows."""
+    def can_update_copy(self, rows: Tensor) -> bool:
+        """Whether `update_copy` works on such rows."""
         return False
 
-    def absorb(
+    def update_copy(
         self, x: Tensor, hat: Tensor, agents: Tensor, key: Key, moment: Tick, damping: float, flags: Tensor
     ) -> Tensor:
         """``q = Q(x - hat)`` as rows, with ``hat += damping q`` on the way, for whoever needs no message.
 
         Rows with a NaN or an infinity are noted in ``flags``; nothing waits for the device.
         """
-        raise NotImplementedError(f"{type(self).__name__} makes messages; ask can_absorb first")
+        raise NotImplementedError(f"{type(self).__name__} makes messages; ask can_update_copy first")
 
     def memory(self, agents: Tensor) -> list[Tensor]:
         """What the sender keeps from one message to the next (a warm start), one row an agent."""

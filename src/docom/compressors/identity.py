@@ -29,7 +29,7 @@ class Identity(Compressor):
 class BoundIdentity(Bound):
     """Whole rows of d numbers."""
 
-    exact = True
+    lossless = True
     delta = 1.0
     omega = 0.0
 

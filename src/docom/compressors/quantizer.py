@@ -21,7 +21,7 @@ from docom.compressors.codecs import (
 )
 from docom.compressors.scopes import per_tensor
 from docom.layout import Layout
-from docom.numerics import RowMix, absorb_quantised, add_quantised, dequantise, has_fused_absorb, quantise, sum_absolute
+from docom.numerics import RowMix, add_quantised, dequantise, has_fused_update, quantise, sum_absolute, update_quantised
 from docom.rng import Key, Tick
 
 
@@ -77,15 +77,15 @@ class BoundQuantizer(Bound):
         self.bits = (bits + 1) * dimension + 32
         self.num_bytes = float_bits(dtype) // 8 + wire.packed_size(dimension, bits + 1)
 
-    def can_absorb(self, rows: Tensor) -> bool:
-        """See `Bound.can_absorb`."""
-        return has_fused_absorb(rows)
+    def can_update_copy(self, rows: Tensor) -> bool:
+        """See `Bound.can_update_copy`."""
+        return has_fused_update(rows)
 
-    def absorb(
+    def update_copy(
         self, x: Tensor, hat: Tensor, agents: Tensor, key: Key, moment: Tick, damping: float, flags: Tensor
     ) -> Tensor:
-        """See `Bound.absorb`."""
-        return absorb_quantised(x, hat, self.s, self.tau, key, agents, moment, damping, flags)
+        """See `Bound.update_copy`."""
+        return update_quantised(x, hat, self.s, self.tau, key, agents, moment, damping, flags)
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Levels:
         """See `Bound.compress`."""

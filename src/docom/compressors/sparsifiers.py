@@ -27,7 +27,7 @@ from docom.compressors.codecs import check_length
 from docom.compressors.scopes import per_tensor
 from docom.compressors.values import Full, ValueCode, value_code
 from docom.layout import Layout
-from docom.numerics import absorb_top, add_sparse, has_fused_absorb, nonfinite_rows, select_top
+from docom.numerics import add_sparse, has_fused_update, nonfinite_rows, select_top, update_top
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class BoundTopK(Bound):
         self.bits = 32 * k + code.bits  # the paper's count: 32 bits an index, 32 a value in full
         self._scratch: list[Tensor] = []
 
-    def can_absorb(self, rows: Tensor) -> bool:
-        """See `Bound.can_absorb`."""
-        return isinstance(self.code, Full) and has_fused_absorb(rows)
+    def can_update_copy(self, rows: Tensor) -> bool:
+        """See `Bound.can_update_copy`."""
+        return isinstance(self.code, Full) and has_fused_update(rows)
 
-    def absorb(
+    def update_copy(
         self, x: Tensor, hat: Tensor, agents: Tensor, key: rng.Key, moment: rng.Tick, damping: float, flags: Tensor
     ) -> Tensor:
-        """See `Bound.absorb`."""
-        return absorb_top(x, hat, self.k, damping, flags, moment, self._scratch)
+        """See `Bound.update_copy`."""
+        return update_top(x, hat, self.k, damping, flags, moment, self._scratch)
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Sparse:
         """See `Bound.compress`."""

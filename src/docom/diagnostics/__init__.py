@@ -1,12 +1,16 @@
 """Looking into a problem and into a run: the theory's constants measured, the proof's potential, signs of divergence.
 
-`constants` measures L, sigma^2, heterogeneity and mu on a problem; `live` what a run looks like from inside, whoever holds
-its agents (`everyone`); `divergence` sees it run away and says which step size to lower.
+* `measured_constants`: L, sigma^2, heterogeneity and mu of a problem.
+* `live`: the potential and the invariants of a run, however its agents are spread over processes (`everyone`).
+* `divergence`: signs that a run diverges, and which step size to lower.
 """
 
 from __future__ import annotations
 
-from docom.diagnostics.constants import (
+from docom.diagnostics.divergence import Divergence, advice, diverging
+from docom.diagnostics.everyone import Alone, Everyone
+from docom.diagnostics.live import PARTS, TRACKED, Diagnostics
+from docom.diagnostics.measured_constants import (
     Measured,
     hessian_product,
     local_gradients,
@@ -16,9 +20,6 @@ from docom.diagnostics.constants import (
     strong_convexity,
     variance,
 )
-from docom.diagnostics.divergence import Divergence, advice, diverging
-from docom.diagnostics.everyone import Alone, Everyone
-from docom.diagnostics.live import PARTS, TRACKED, Diagnostics
 
 __all__ = [
     "PARTS",

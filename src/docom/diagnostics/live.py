@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from docom.algorithms import DoCoM
-from docom.channels import CompressedChannel, Links, Meter
-from docom.diagnostics.constants import local_gradients, smoothness
+from docom.channels import Channels, CompressedChannel, Meter
 from docom.diagnostics.everyone import Alone, Everyone, gathered
+from docom.diagnostics.measured_constants import local_gradients, smoothness
 from docom.numerics import RowMix, mix, sum_squares
 from docom.oracles import ProblemOracle
 from docom.theory import Condition, Constants, conditions, potential_differences, potential_factors
@@ -52,14 +52,14 @@ PARTS = (
 class Diagnostics:
     """Looks at a run in progress. It changes nothing in it but for the meters it puts on the channels.
 
-    algorithm, links, oracle: of the run; the oracle's problem and local agents are looked at. start: the common first model,
+    algorithm, channels, oracle: of the run; the oracle's problem and local agents are looked at. start: the common first model,
     where L is measured. everyone: the processes of the run, all of which have a `Diagnostics`; by default this one alone.
     """
 
     def __init__(
-        self, algorithm: Any, links: Links, oracle: ProblemOracle, start: Tensor, everyone: Everyone | None = None
+        self, algorithm: Any, channels: Channels, oracle: ProblemOracle, start: Tensor, everyone: Everyone | None = None
     ) -> None:
-        self.algorithm, self.links, self.oracle = algorithm, links, oracle
+        self.algorithm, self.channels, self.oracle = algorithm, channels, oracle
         self.everyone: Everyone = everyone or Alone()
         for channel in self._copies().values():
             channel.meter = Meter()
@@ -102,7 +102,7 @@ class Diagnostics:
 
     def constants(self) -> Constants | None:
         """What the weights and conditions are computed from: L as measured at the start, delta in the worst case."""
-        graph = self.links.network
+        graph = self.channels.network
         deltas = [channel.bound.delta for channel in self._copies().values()]
         if not deltas or any(delta is None for delta in deltas) or graph.n == 1:
             return None
@@ -125,7 +125,7 @@ class Diagnostics:
 
     def _errors(self, state: Any, step: int) -> dict[str, Tensor]:
         """The squared lengths of the local agents' parts in the six errors of the potential."""
-        copies, n = self._copies(), self.links.network.n
+        copies, n = self._copies(), self.channels.network.n
         x, g, v = (state.rows()[name].double() for name in ("x", "g", "v"))
         parts = potential_differences(
             Theta=x,
@@ -133,7 +133,7 @@ class Diagnostics:
             G=g,
             G_hat=copies["tracker"].hat.double(),
             V=v,
-            grad_F=self.oracle.exactly(state.x).double(),
+            grad_F=self.oracle.full_gradients(state.x).double(),
             eta=self._steps(step)[0],
             mean=lambda rows: self.everyone.mean(rows, n).unsqueeze(0),
         )
@@ -156,11 +156,11 @@ class Diagnostics:
         if (names := TRACKED.get(self.algorithm.name)) is None:
             return None
         tracker, tracked = (state.rows()[name].double() for name in names)
-        return float(torch.linalg.vector_norm(self.everyone.mean(tracker - tracked, self.links.network.n)))
+        return float(torch.linalg.vector_norm(self.everyone.mean(tracker - tracked, self.channels.network.n)))
 
     def _drift(self, channel: CompressedChannel) -> Tensor:
         """The squared distance of each local agent's running sum from the sum that it stands for."""
-        W, mine = self.links.network.matrix, self.oracle.agents.tolist()
+        W, mine = self.channels.network.matrix, self.oracle.agents.tolist()
         expected = -channel.hat.double()
         for agents, rows in self.everyone.rows_of_all(channel.hat, len(W)):
             weights = W[mine][:, list(agents)]
@@ -174,4 +174,4 @@ class Diagnostics:
         return float(hyper.lr), float(hyper.gamma), float(hyper.beta)
 
     def _copies(self) -> dict[str, CompressedChannel]:
-        return {name: channel for name, channel in self.links.items() if isinstance(channel, CompressedChannel)}
+        return {name: channel for name, channel in self.channels.items() if isinstance(channel, CompressedChannel)}

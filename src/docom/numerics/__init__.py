@@ -26,15 +26,13 @@ __all__ = [
     "Key",
     "RowMix",
     "Tick",
-    "absorb_quantised",
-    "absorb_top",
     "add_quantised",
     "add_selected",
     "add_sparse",
     "combine",
     "combine_in_turn",
     "dequantise",
-    "has_fused_absorb",
+    "has_fused_update",
     "mix",
     "mix_sparse",
     "nonfinite_rows",
@@ -46,6 +44,8 @@ __all__ = [
     "select_top",
     "sum_absolute",
     "sum_squares",
+    "update_quantised",
+    "update_top",
 ]
 
 Coefficient = float | Tensor
@@ -168,23 +168,23 @@ def nonfinite_rows(x: Tensor) -> Tensor:
     return _kernels(x).nonfinite_rows(x)  # type: ignore[no-any-return]
 
 
-def has_fused_absorb(x: Tensor) -> bool:
-    """Whether `absorb_top` and `absorb_quantised` can work on such rows."""
+def has_fused_update(x: Tensor) -> bool:
+    """Whether `update_top` and `update_quantised` can work on such rows."""
     return x.device.type == "cuda" and x.dtype in (torch.float32, torch.float64) and triton_is_available()
 
 
-def absorb_top(
+def update_top(
     x: Tensor, hat: Tensor, k: int, damping: float, flags: Tensor, moment: Tick, scratch: list[Tensor]
 ) -> Tensor:
-    """``q``, the top-k of ``x - hat`` as dense rows; ``hat += damping q``. Needs `has_fused_absorb`.
+    """``q``, the top-k of ``x - hat`` as dense rows; ``hat += damping q``. Needs `has_fused_update`.
 
     Rows with a NaN or an infinity are noted in ``flags`` (see `note_nonfinite`). ``scratch``: an empty list at first,
     to be given again for rows of the same shape.
     """
-    return _kernels(x).absorb_top(x, hat, k, damping, flags, moment, scratch)  # type: ignore[no-any-return]
+    return _kernels(x).update_top(x, hat, k, damping, flags, moment, scratch)  # type: ignore[no-any-return]
 
 
-def absorb_quantised(
+def update_quantised(
     x: Tensor,
     hat: Tensor,
     levels: int,
@@ -195,8 +195,8 @@ def absorb_quantised(
     damping: float,
     flags: Tensor,
 ) -> Tensor:
-    """``q``, the `quantise` of ``x - hat`` over ``tau``, as dense rows; ``hat += damping q``. Needs `has_fused_absorb`."""
-    return _kernels(x).absorb_quantised(  # type: ignore[no-any-return]
+    """``q``, the `quantise` of ``x - hat`` over ``tau``, as dense rows; ``hat += damping q``. Needs `has_fused_update`."""
+    return _kernels(x).update_quantised(  # type: ignore[no-any-return]
         x, hat, levels, tau, key, agents, moment, damping, flags
     )
 

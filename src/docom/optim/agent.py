@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from docom.algorithms import Algorithm, Hyper
-from docom.channels import Links, NonFiniteVariable
+from docom.channels import Channels, NonFiniteVariable
 from docom.transports import ExchangeError
 
 Rate = float | Tensor
@@ -25,10 +25,12 @@ class Agent:
     rate: the step size of the last step: a number, or one a coordinate ``[1, d]``.
     """
 
-    def __init__(self, algorithm: Algorithm, links: Links, number: int, x0: Tensor, grad0: Tensor, rate: Rate) -> None:
-        self.algorithm, self.links, self.number = algorithm, links, number
+    def __init__(
+        self, algorithm: Algorithm, channels: Channels, number: int, x0: Tensor, grad0: Tensor, rate: Rate
+    ) -> None:
+        self.algorithm, self.channels, self.number = algorithm, channels, number
         self.step, self.rate = 0, rate
-        self.state = algorithm.init(x0, grad0, links, self._hyper(0))
+        self.state = algorithm.init(x0, grad0, channels, self._hyper(0))
         self.state.points = (self.state.x,)
 
     @property
@@ -38,19 +40,19 @@ class Agent:
 
     def absorb(self, gradients: Sequence[Tensor]) -> None:
         """Take the gradients at `points`, all on one batch."""
-        self._run(lambda: self.algorithm.absorb(self.state, gradients, self.links, self._hyper(self.step - 1)))
+        self._run(lambda: self.algorithm.absorb(self.state, gradients, self.channels, self._hyper(self.step - 1)))
 
     def advance(self, rate: Rate) -> None:
         """Move the model and talk to the neighbours."""
         self.rate = rate
-        self._run(lambda: self.algorithm.advance(self.state, self.links, self._hyper(self.step)))
+        self._run(lambda: self.algorithm.advance(self.state, self.channels, self._hyper(self.step)))
         self.step += 1
         if self.step % CHECKED_EVERY == 0:
             self.check()
 
     def check(self) -> None:
         """Raise the error of numbers that ran away on a GPU, which are noted there and looked up only now."""
-        self._run(self.links.check)
+        self._run(self.channels.check)
 
     def _hyper(self, t: int) -> Hyper:
         hyper = self.algorithm.hyper(t)
@@ -83,15 +85,15 @@ class Agent:
             "rate": self.rate,
             "points": names,
             "state": rows,
-            "links": self.links.rows(),
-            "rounds": self.links.rounds(),
+            "links": self.channels.rows(),
+            "rounds": self.channels.rounds(),
         }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Take back what `saved` gave."""
         for name, row in self.state.rows().items():
             row.copy_(saved["state"][name])
-        self.links.load(saved["links"], saved["rounds"])
+        self.channels.load(saved["links"], saved["rounds"])
         self.state.points = tuple(getattr(self.state, name) for name in saved["points"])
         rate = saved["rate"]
         self.step, self.rate = int(saved["step"]), rate.to(self.state.x.device) if isinstance(rate, Tensor) else rate

@@ -18,7 +18,7 @@ from docom.optim.agent import Agent, Rate
 from docom.optim.parameters import Flat, digest
 from docom.optim.processes import Processes
 from docom.optim.replay import Draws, replayed, why_not
-from docom.optim.statistics import RunningStatistics, measured
+from docom.optim.running_statistics import RunningStatistics, measured
 from docom.optim.surroundings import Surroundings, check, plain
 
 OWN = "docom"  # what of a state_dict is this optimizer's own
@@ -192,9 +192,9 @@ class Decentralized(Optimizer):
         unknown: dict[str, float | None] = {"consensus_distance": None, "tracking_error": None, "measured_at": None}
         step, wire_bytes, bits = 0, 0, 0.0
         if self._agent is not None:
-            step, links = self._agent.step, self._agent.links
-            wire_bytes = links.wire_bytes + self._statistics.wire_bytes
-            bits = links.bits + self._statistics.bits
+            step, channels = self._agent.step, self._agent.channels
+            wire_bytes = channels.wire_bytes + self._statistics.wire_bytes
+            bits = channels.bits + self._statistics.bits
         return {
             "step": step,
             "bytes": self._bytes(),
@@ -251,8 +251,8 @@ class Decentralized(Optimizer):
         self._gamma, self.algorithm = gamma, around.algorithm.with_gamma(gamma)
         self._transport = around.transport(self.device)
         self._statistics.open(around.network, self._transport, len(self.algorithm.channels))
-        links = around.links(self._flat, self._transport)
-        return Agent(self.algorithm, links, self.agent, x0, gradient, self._rate(0))
+        channels = around.channels(self._flat, self._transport)
+        return Agent(self.algorithm, channels, self.agent, x0, gradient, self._rate(0))
 
     def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
         """The gradient on the same batch at the old model; model, gradients and generators end as they were."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from docom import compressors
 from docom.algorithms import Algorithm
-from docom.channels import Links, open_links
+from docom.channels import Channels, open_channels
 from docom.compressors import Compressor
 from docom.consensus import channel_compressors, resolve_gamma
 from docom.layout import Layout
@@ -70,10 +70,10 @@ class Surroundings:
             return InProcess(self.network.degrees, device=device)
         return TorchDist(self.network.neighbours, peer_timeout=self.peer_timeout, device=device)
 
-    def links(self, flat: Flat, transport: InProcess | TorchDist) -> Links:
+    def channels(self, flat: Flat, transport: InProcess | TorchDist) -> Channels:
         """The channels of the method."""
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
-        return open_links(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)
+        return open_channels(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)
 
 
 def plain(setting: object) -> str:

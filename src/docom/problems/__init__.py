@@ -8,7 +8,7 @@ from docom.problems.lenet import LeNet5
 from docom.problems.linear import LeastSquares, LinearProblem, LogisticRegression
 from docom.problems.mlp import MLP
 from docom.problems.module import ModuleProblem
-from docom.problems.networks import NetworkProblem
+from docom.problems.neural import NeuralProblem
 
 __all__ = [
     "MLP",
@@ -19,6 +19,6 @@ __all__ = [
     "LinearProblem",
     "LogisticRegression",
     "ModuleProblem",
-    "NetworkProblem",
+    "NeuralProblem",
     "Problem",
 ]

@@ -69,7 +69,7 @@ class Problem(ABC):
     counts: Tensor
 
     @property
-    def recordable(self) -> bool:
+    def capturable(self) -> bool:
         """Whether gradients on a batch are a fixed chain of a GPU's kernels that waits for nothing."""
         return False
 

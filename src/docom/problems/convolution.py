@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from docom.numerics import has_fused_absorb
+from docom.numerics import has_fused_update
 
 KERNEL, WINDOW, STRIDE = 5, 6, 2  # side of a kernel; of what a pool of four sees; from one pool to the next
 
@@ -47,7 +47,7 @@ class Layer(NamedTuple):
 
 def columns_of(images: Tensor, padding: int = 0) -> Tensor:
     """Images ``[r, channels, y, x, b]``, in a frame of zeros, in the form in which `convolve` takes them."""
-    if has_fused_absorb(images):
+    if has_fused_update(images):
         from docom.numerics.gpu import windows
 
         return windows.columns(images, padding)
@@ -59,7 +59,7 @@ def columns_of(images: Tensor, padding: int = 0) -> Tensor:
 def convolve(kernels: Tensor, bias: Tensor, cols: Tensor, side: int) -> Layer:
     """ReLU, pooling to ``side x side`` and convolution; the columns are as many rows' as the kernels, or one for all."""
     rows, out = kernels.shape[:2]
-    if not has_fused_absorb(cols):
+    if not has_fused_update(cols):
         places = spread(kernels)
         pooled = pool(slide(places, cols), bias)
         return Layer(cols, places, pooled, pooled.result.view(side, rows, out, side, -1).permute(1, 2, 0, 3, 4))

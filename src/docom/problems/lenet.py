@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from docom.problems.convolution import Layer, columns_of, convolve, convolve_back, images_back
-from docom.problems.networks import NetworkProblem, Pieces, Product
+from docom.problems.neural import NeuralProblem, Pieces, Product
 from docom.problems.shards import Data
 
 SIDE = 28  # of an image
@@ -25,7 +25,7 @@ class Kept(NamedTuple):
     features: list[Tensor]
 
 
-class LeNet5(NetworkProblem):
+class LeNet5(NeuralProblem):
     """LeNet-5 with ReLU, max pooling and cross entropy; with FEMNIST's 62 classes d = 66,126.
 
     Images are padded by two zeros on each side to 32 x 32. Then come 6 kernels 5 x 5, pooling, 16 kernels 5 x 5,
@@ -58,7 +58,7 @@ class LeNet5(NetworkProblem):
         super().__init__(data, classes, weight_decay, test, scale, shift)
 
     def architecture(self) -> nn.Sequential:
-        """See `NetworkProblem.architecture`; takes ``[b, 1, 28, 28]``."""
+        """See `NeuralProblem.architecture`; takes ``[b, 1, 28, 28]``."""
         layers: list[tuple[str, nn.Module]] = [
             ("pad", nn.ZeroPad2d(2)),
             ("conv1", nn.Conv2d(1, 6, KERNEL)),
@@ -77,7 +77,7 @@ class LeNet5(NetworkProblem):
         return nn.Sequential(OrderedDict(layers))
 
     def flatten(self, inputs: Tensor) -> Tensor:
-        """See `NetworkProblem.flatten`."""
+        """See `NeuralProblem.flatten`."""
         if tuple(inputs.shape[1:]) not in {(SIDE, SIDE), (1, SIDE, SIDE)}:
             raise ValueError(
                 f"LeNet-5 takes images [m, 28, 28] or [m, 1, 28, 28], got {tuple(inputs.shape)}; resize them"
@@ -85,13 +85,13 @@ class LeNet5(NetworkProblem):
         return inputs.reshape(len(inputs), SIDE * SIDE)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """See `NetworkProblem.prepare`: the columns of the padded images."""
+        """See `NeuralProblem.prepare`: the columns of the padded images."""
         rows, batch, _ = inputs.shape
         images = inputs.view(rows, batch, 1, SIDE, SIDE).permute(0, 2, 3, 4, 1)
         return columns_of(images, padding=2)
 
     def forward(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Kept]:
-        """See `NetworkProblem.forward`."""
+        """See `NeuralProblem.forward`."""
         first = convolve(weights[0], weights[1], inputs, 14)
         second = convolve(weights[2], weights[3], columns_of(first.images), 5)
         features = [second.images.flatten(1, 3)]
@@ -101,7 +101,7 @@ class LeNet5(NetworkProblem):
         return scores, Kept(first, second, features)
 
     def backward(self, weights: Sequence[Tensor], inputs: Tensor, kept: Kept, slopes: Tensor) -> Pieces:
-        """See `NetworkProblem.backward`."""
+        """See `NeuralProblem.backward`."""
         rows, _, batch = slopes.shape
         for number, features in zip((8, 6, 4), reversed(kept.features), strict=True):
             yield number, Product(slopes, features.transpose(1, 2))

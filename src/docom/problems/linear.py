@@ -58,8 +58,8 @@ class LinearProblem(Problem):
         return torch.zeros(self.dimension, dtype=torch.float64)
 
     @property
-    def recordable(self) -> bool:
-        """See `Problem.recordable`."""
+    def capturable(self) -> bool:
+        """See `Problem.capturable`."""
         return True
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from docom.layout import Layout
 from docom.problems.base import Evaluation
-from docom.problems.networks import ROWS_ON_CPU, NetworkProblem, Pieces, Product
+from docom.problems.neural import ROWS_ON_CPU, NeuralProblem, Pieces, Product
 from docom.problems.shards import Data, Shards
 
 
-class MLP(NetworkProblem):
+class MLP(NeuralProblem):
     """One hidden layer of sigmoids, cross entropy; 784-100-10 is the paper's network for MNIST, d = 79,510.
 
     Args:
@@ -55,13 +55,13 @@ class MLP(NetworkProblem):
         few = rows.device.type == "cpu" and 1 < len(rows) <= ROWS_ON_CPU  # for one, leaving inputs out takes longer
         if not few or (lean := Lean.of(self)) is None:
             return super().evaluate(rows, gradient, agents, test)
-        most = NetworkProblem.evaluate(lean.network, lean.condensed(rows), gradient, agents, test)
+        most = NeuralProblem.evaluate(lean.network, lean.condensed(rows), gradient, agents, test)
         if most.gradient is not None:
             most.gradient = lean.expanded(most.gradient)
-        return most + NetworkProblem.evaluate(lean.rest, rows, gradient, agents, test)
+        return most + NeuralProblem.evaluate(lean.rest, rows, gradient, agents, test)
 
     def architecture(self) -> nn.Sequential:
-        """See `NetworkProblem.architecture`; takes ``[b, p]``."""
+        """See `NeuralProblem.architecture`; takes ``[b, p]``."""
         layers: list[tuple[str, nn.Module]] = [
             ("hidden", nn.Linear(self.train.inputs.shape[1], self.hidden)),
             ("sigmoid", nn.Sigmoid()),
@@ -70,12 +70,12 @@ class MLP(NetworkProblem):
         return nn.Sequential(OrderedDict(layers))
 
     def forward(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """See `NetworkProblem.forward`; the hidden units are kept."""
+        """See `NeuralProblem.forward`; the hidden units are kept."""
         units = _product(weights[0], inputs.transpose(1, 2)).add_(weights[1].unsqueeze(2)).sigmoid_()
         return torch.baddbmm(weights[3].unsqueeze(2), weights[2], units), units
 
     def backward(self, weights: Sequence[Tensor], inputs: Tensor, kept: Tensor, slopes: Tensor) -> Pieces:
-        """See `NetworkProblem.backward`."""
+        """See `NeuralProblem.backward`."""
         yield 2, Product(slopes, kept.transpose(1, 2))
         yield 3, slopes.sum(dim=2)
         inner = torch.ops.aten.sigmoid_backward(torch.bmm(weights[2].transpose(1, 2), slopes), kept)

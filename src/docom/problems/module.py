@@ -38,13 +38,13 @@ class ModuleProblem(Problem):
         loss: ``loss(outputs, targets)``, a mean over samples such as ``F.cross_entropy``.
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
-        record: whether a GPU may replay a recorded step.
+        capture: whether a GPU may capture a step and replay it.
 
     Gradients of all agents come from one ``vmap`` over the module's parameters; on a CPU those of modules with many convolutions
     come one by one. A pass that would take much memory sees fewer samples at a time. Dropout draws anew at every step, and the
     same masks for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
     refused: agents in one process would share them. On a GPU the steps of a module that draws no random numbers and whose code
-    does not look at values are recorded and replayed, so that it must do the same in every step; ``record=False`` forgoes that.
+    does not look at values are captured and replayed, so that it must do the same in every step; ``capture=False`` forgoes that.
 
     >>> ModuleProblem(nn.Linear(3, 2), [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 2).dimension
     8
@@ -57,7 +57,7 @@ class ModuleProblem(Problem):
         loss: Callable[[Any, Tensor], Tensor] = nn.functional.cross_entropy,
         weight_decay: float = 0.0,
         test: Data | None = None,
-        record: bool = True,
+        capture: bool = True,
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"ModuleProblem takes a torch.nn.Module, got {type(module).__name__}")
@@ -76,7 +76,7 @@ class ModuleProblem(Problem):
         self.names = tuple(named)
         self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in named.values()), self.names)
         self.shapes = [tuple(p.shape) for p in named.values()]
-        self.data, self.record, self._fixed = _checked(data), record, True
+        self.data, self.capture, self._fixed = _checked(data), capture, True
         classes = loss is nn.functional.cross_entropy and all(_are_classes(targets) for _, targets in self.data)
         self._loss_of_many = _cross_entropy_of_classes if classes else loss
         self._highest = max(int(targets.max()) for _, targets in self.data) if classes else -1
@@ -86,9 +86,9 @@ class ModuleProblem(Problem):
         self.counts = torch.tensor([len(targets) for _, targets in self.data])
 
     @property
-    def recordable(self) -> bool:
-        """See `Problem.recordable`: as far as was seen yet."""
-        return self.record and self._fixed
+    def capturable(self) -> bool:
+        """See `Problem.capturable`: as far as was seen yet."""
+        return self.capture and self._fixed
 
     def start(self, seed: int) -> Tensor:
         """See `Problem.start`: the module's own parameters."""
@@ -140,7 +140,7 @@ class ModuleProblem(Problem):
             for number, point in enumerate(points):
                 for generator in generators:
                     generator.manual_seed(noise)  # one set of dropout masks for all points of a step
-                if on_gpu and self.recordable and self._looks > 0:
+                if on_gpu and self.capturable and self._looks > 0:
                     self._looks -= 1
                     self._fixed = self._seen_fixed(generators, point, inputs, targets)
                 found.append(self._gradient(point, inputs, targets, number == spent))
@@ -184,7 +184,7 @@ class ModuleProblem(Problem):
         """Whether a gradient is found without a random number and without the host waiting for a value."""
         before, mode = [generator.get_state() for generator in generators], torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it does not see every way to wait; recording would refuse those
+            warnings.simplefilter("ignore")  # that it does not see every way to wait; capturing would refuse those
             torch.cuda.set_sync_debug_mode("error")
         try:
             self._gradient(point, inputs, targets)

@@ -7,7 +7,7 @@ the same panels as PNG and SVG. With a `Link` every run is also priced in second
 
 Modules, in the order data flows: `runs` reads, `links` prices messages, `configurations` gathers the seeds
 of one setting (`looks`: their colours), `measures` and `scales` name axes, panels and units, `reach` answers
-"what does loss L cost", `networks`, `tables`, `figures` and `page` present, `writing` puts files in place.
+"what does loss L cost", `network_drawings`, `tables`, `figures` and `page` present, `writing` puts files in place.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from docom.report.figures import headline, panels_with_data
 from docom.report.links import LINK_SECONDS, Link
 from docom.report.looks import SVG_DASHES
 from docom.report.measures import AXES, INSIDE, PANELS, UNITS, meaning
-from docom.report.networks import MOST_DRAWINGS, SIZE, drawings
+from docom.report.network_drawings import MOST_DRAWINGS, SIZE, drawings
 from docom.report.reach import LOSS, default_level
 from docom.report.runs import RunData
 from docom.report.scales import Scale, axis_scales, log_by_default

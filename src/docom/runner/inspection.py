@@ -32,7 +32,7 @@ class Inspector:
         self.advice: str | None = None
         self.look: Diagnostics | None = None
         if config.diagnose or config.stop_on_divergence:
-            self.look = Diagnostics(training.algorithm, training.links, training.oracle, simulation.start, team)
+            self.look = Diagnostics(training.algorithm, training.channels, training.oracle, simulation.start, team)
 
     def added_to(self, measure: Measure) -> Measure:
         """A measurement with what is seen of the state."""

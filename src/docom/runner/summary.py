@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from docom.channels import Links
+from docom.channels import Channels
 from docom.config import RunConfig
 from docom.distribute import Team
 from docom.loop import Training
@@ -43,15 +43,15 @@ def summarise(
             "rho": graph.rho,
             "omega_bar": graph.omega_bar,
         },
-        "messages": _messages(training.links),
+        "messages": _messages(training.channels),
         "final": training.records[-1] if training.records else None,
         **team.account(),
     }
 
 
-def _messages(links: Links) -> list[dict[str, Any]]:
+def _messages(channels: Channels) -> list[dict[str, Any]]:
     """Bytes to one neighbour a round, in how many exchanges one after the other, and how many rounds there were."""
-    ends = sum(links.network.degrees)
+    ends = sum(channels.network.degrees)
     return [
         {
             "variable": variable,
@@ -59,5 +59,5 @@ def _messages(links: Links) -> list[dict[str, Any]]:
             "rounds": channel.rounds,
             "exchanges": channel.exchanges,
         }
-        for variable, channel in links.items()
+        for variable, channel in channels.items()
     ]

@@ -65,7 +65,7 @@ def average_over_run(
         if step % stride == 0 and step >= (1 - last) * T:
             total = total + measure(training, here)
             count += 1
-        training.advance()
+        training.take_step()
     return (total / count).cpu()
 
 
@@ -148,7 +148,7 @@ def _gaps(
     for step in range(steps + 1):
         gaps.append(here.evaluate(means(training, problem.agents), gradient=False).loss)
         if step < steps:
-            training.advance()
+            training.take_step()
     return torch.stack(gaps).cpu(), float(training.algorithm.hyper(0).gamma)
 
 

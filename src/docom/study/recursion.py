@@ -40,7 +40,7 @@ def potentials(training: Training, case: Case) -> Tensor:
     """V of every run, with the case's steps and constants."""
     n = case.network.n
     state, oracle = training.state, training.oracle
-    model, tracker = training.links["model"], training.links["tracker"]
+    model, tracker = training.channels["model"], training.channels["tracker"]
     assert isinstance(model, CompressedChannel)
     assert isinstance(tracker, CompressedChannel)
     (gradients,) = oracle.problem.gradients([state.x], None, oracle.agents)
@@ -90,7 +90,7 @@ def stir(training: Training, case: Case, seed: int) -> None:
     W = torch.tensor(case.network.matrix, device=state.x.device)
     hats = {"model": x - case.eta * g + noise("model_replica"), "tracker": g + noise("tracker_replica")}
     for name, hat in hats.items():
-        channel = training.links[name]
+        channel = training.channels[name]
         assert isinstance(channel, CompressedChannel)
         channel.hat.copy_(hat.repeat(runs, 1))
         channel.gap.copy_((W @ hat - hat).repeat(runs, 1))
@@ -100,7 +100,7 @@ def one_step(training: Training, case: Case) -> dict[str, float]:
     """E V after one step from the present state, against the recursion's right-hand side."""
     before = potentials(training, case)
     mean_g = by_run(training.state.g, case.network.n).mean(dim=1)
-    training.advance()
+    training.take_step()
     after = potentials(training, case)
     c = replace(case.constants, sigma=sampled_variance(training.oracle.problem, training.state.x) ** 0.5)
     allowed = _allowed(c, case, before, (mean_g**2).sum(dim=1))
@@ -137,7 +137,7 @@ def recursion(cases: int = 100, runs: int = 64, device: str = "cpu", seed: int =
                 stir(training, case, number)
             else:
                 for _ in range(3):
-                    training.advance()
+                    training.take_step()
             rows.append({"case": case.name, "state": state, "n": case.network.n, **one_step(training, case)})
     return rows
 
@@ -203,7 +203,7 @@ def _against_bound(case: Case, steps: int, runs: int, seed: int, device: str) ->
             variance = max(variance, sampled_variance(problem, training.state.x))
             broken += one_step(training, case)["broken"]
         else:
-            training.advance()
+            training.take_step()
     c = replace(case.constants, sigma=variance**0.5, b0=1.0)
     found = theorem_bound(c, steps, case.eta, case.gamma, case.beta)
     average = mean_of((total / steps).cpu())

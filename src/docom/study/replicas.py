@@ -1,4 +1,4 @@
-"""Many independent runs in one: as many copies of a network side by side, without links between them.
+"""Many independent runs in one: as many copies of a network side by side, without channels between them.
 
 Every draw of the library is a function of the agent's id, and the agents of different copies have different ids. So one
 run over R copies of a network and of a problem is R independent runs that share every Python call, and expectations come
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from docom.algorithms import Algorithm
-from docom.channels import open_links
+from docom.channels import open_channels
 from docom.compressors import parse
 from docom.consensus import channel_compressors, resolve_gamma
 from docom.loop import Training
@@ -91,10 +91,10 @@ def begin(
     whole = copies(network, count)
     transport = InProcess(whole.degrees, device=device)
     kinds = {name: (kind, wire[name]) for name, kind in algorithm.channels.items()}
-    links = open_links(kinds, whole, problem.layout, transport, torch.float64, seed)
+    channels = open_channels(kinds, whole, problem.layout, transport, torch.float64, seed)
     start = problem.start(seed) if x0 is None else x0
     rows = start.to(device, torch.float64).expand(many.agents, -1).contiguous()
-    return Training.begin(algorithm, links, ProblemOracle(many, transport.agents, batch_size, seed), rows)
+    return Training.begin(algorithm, channels, ProblemOracle(many, transport.agents, batch_size, seed), rows)
 
 
 def by_run(rows: Tensor, n: int) -> Tensor:

@@ -30,6 +30,15 @@ from docom.theory.constants import Constants
 from docom.theory.contractions import Contraction, contraction
 from docom.theory.cost_table import CostRow, complexity_table
 from docom.theory.errata import ERRATA, Erratum
+from docom.theory.horizon_schedules import (
+    SCHEDULES,
+    Schedule,
+    feasible_horizon,
+    horizon_to_epsilon,
+    rate_terms,
+    schedule,
+    transient_time,
+)
 from docom.theory.potential_function import (
     Potential,
     V0_bound,
@@ -44,17 +53,8 @@ from docom.theory.potential_function import (
     weight_bounds,
 )
 from docom.theory.sample_table import SampleRow, TableConstants, sample_complexity
-from docom.theory.schedules import (
-    SCHEDULES,
-    Schedule,
-    feasible_horizon,
-    horizon_to_epsilon,
-    rate_terms,
-    schedule,
-    transient_time,
-)
 from docom.theory.step_conditions import Condition, conditions, satisfied
-from docom.theory.steps import (
+from docom.theory.step_sizes import (
     C_gbar,
     C_sigma,
     beta_bar,

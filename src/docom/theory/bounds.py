@@ -9,7 +9,7 @@ from typing import Any
 
 from docom.theory.constants import Constants, Form, check_steps, divide, form_of
 from docom.theory.potential_function import V0_bound
-from docom.theory.steps import C_sigma, beta_bar, beta_tilde
+from docom.theory.step_sizes import C_sigma, beta_bar, beta_tilde
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,20 @@ from docom.theory.bounds import pl_bound, theorem_bound
 from docom.theory.constants import Constants, check_steps, form_of
 from docom.theory.cost_table import complexity_table
 from docom.theory.errata import ERRATA
-from docom.theory.potential_function import V0_bound, potential_weights
-from docom.theory.sample_table import TableConstants, sample_complexity
-from docom.theory.schedules import (
+from docom.theory.horizon_schedules import (
     SCHEDULES,
     Schedule,
     feasible_horizon,
     rate_terms,
     transient_time,
 )
-from docom.theory.schedules import (
+from docom.theory.horizon_schedules import (
     schedule as schedule_for,
 )
+from docom.theory.potential_function import V0_bound, potential_weights
+from docom.theory.sample_table import TableConstants, sample_complexity
 from docom.theory.step_conditions import conditions, satisfied
-from docom.theory.steps import (
+from docom.theory.step_sizes import (
     C_gbar,
     C_sigma,
     beta_bar,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from docom.theory.bounds import theorem_bound
 from docom.theory.constants import Constants
-from docom.theory.schedules import schedule as schedule_for
-from docom.theory.steps import C_sigma
+from docom.theory.horizon_schedules import schedule as schedule_for
+from docom.theory.step_sizes import C_sigma
 from docom.theory.tradeoff import Trade
 
 if TYPE_CHECKING:

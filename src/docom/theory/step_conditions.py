@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from docom.theory.constants import Constants, Form, check_steps, divide, form_of
-from docom.theory.steps import eta_descent_limit, eta_limits, gamma_limits
+from docom.theory.step_sizes import eta_descent_limit, eta_limits, gamma_limits
 
 Group = Literal["theorem", "proof", "beta_one"]
 Sense = Literal["<=", "<", ">="]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from docom.theory.constants import Constants
 from docom.theory.contractions import contraction
-from docom.theory.schedules import horizon_to_epsilon
+from docom.theory.horizon_schedules import horizon_to_epsilon
 
 TOPOLOGIES = ("path", "ring", "torus", "exponential", "complete")
 COMPRESSORS = ("none", "quantize:8", "quantize:4", "topk:0.2", "topk:0.05", "topk:0.01")

@@ -60,7 +60,7 @@ def doubly_stochastic(matrix: Matrix) -> Matrix:
     if rows_sum_to_one(symmetric, tolerance=1e-15):
         return symmetric  # what was given is what is used
     np.fill_diagonal(symmetric, 0.0)
-    # Links that sum to more than one would leave a negative diagonal; one common factor keeps the symmetry.
+    # Channels that sum to more than one would leave a negative diagonal; one common factor keeps the symmetry.
     return with_diagonal(symmetric / max(1.0, float(_row_sums(symmetric).max())))
 
 

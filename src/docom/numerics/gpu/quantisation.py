@@ -64,11 +64,11 @@ def _quantise(
     tl.store(hat + at, copy + number_from(damping).to(number) * value, mask=inside)
 
 
-def absorb_quantised(
+def update_quantised(
     x: Tensor, hat: Tensor, levels: int, tau: float, key: Key, agents: Tensor, moment: tuple[Tensor, int],
     damping: float, flags: Tensor,
 ) -> Tensor:  # fmt: skip
-    """See `docom.numerics.absorb_quantised`."""
+    """See `docom.numerics.update_quantised`."""
     rows, d = x.shape
     pieces, piece = pieces_of(d, BLOCK, PIECES)
     partial = torch.empty(rows, pieces, dtype=torch.float64, device=x.device)

@@ -229,10 +229,10 @@ def _keep(
             tl.store(histograms + (row * PASSES + number) * BINS + tl.arange(0, BINS), tl.zeros((BINS,), tl.int32))
 
 
-def absorb_top(
+def update_top(
     x: Tensor, hat: Tensor, k: int, damping: float, flags: Tensor, moment: tuple[Tensor, int], scratch: list[Tensor]
 ) -> Tensor:
-    """See `docom.numerics.absorb_top`."""
+    """See `docom.numerics.update_top`."""
     q = torch.empty_like(x)
     rows, d = x.shape
     counter, offset = moment

@@ -41,7 +41,7 @@ def _case(name: str, method: str, task: Task, module: ModuleType, device: str, p
     subjects: dict[str, Subject] = {}
     for compressor in COMPRESSORS if method != "gt-hsgd" else ("none",):
         training = start(task, method, compressor, device)
-        subjects[compressor] = training.advance
+        subjects[compressor] = training.take_step
         subjects[f"plain {compressor}"] = plain(module.Vectorised, task, method, compressor, training).step
         if method == "docom" and compressor == "topk:0.05":
             subjects["naive loop topk:0.05"] = plain(module.NaiveLoop, task, method, compressor, training).step
@@ -75,7 +75,7 @@ def _gradients(training: Training) -> Subject:
     """The gradients of a step and nothing else; on a GPU recorded and replayed, as the step itself is."""
     oracle = training.oracle
     points = [training.algorithm.iterate(training.state).clone() for _ in range(training.algorithm.points_per_step)]
-    if not training.recordable:
+    if not training.capturable:
         return lambda: oracle(points, 0)
     moment = Tick(torch.zeros((), dtype=torch.int64, device=points[0].device))
     for _ in range(2):

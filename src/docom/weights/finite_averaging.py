@@ -10,21 +10,21 @@ from __future__ import annotations
 import numpy as np
 
 from docom.weights.matrices import Matrix
-from docom.weights.networks import Network
+from docom.weights.mixing_network import Network
 
-MOST_ROUNDS = 16  # with more factors the eigenvalues lie so close that rounding spoils the product
+MOST_EXCHANGES = 16  # with more factors the eigenvalues lie so close that rounding spoils the product
 SAME = 1e-9  # eigenvalues that differ by less are one
 
 
-def averaging_rounds(network: Network) -> list[Matrix]:
+def averaging_matrices(network: Network) -> list[Matrix]:
     """Matrices, zero off the network's links, whose product is the average of all agents.
 
     Where 2^k agents can pair off along the k dimensions of a hypercube (complete, exponential and hypercube graphs), that is k
-    rounds with one neighbour each, and all agents end with the same bits. Otherwise it is one round with all neighbours
+    exchanges with one neighbour each, and all agents end with the same bits. Otherwise it is one exchange with all neighbours
     for every eigenvalue of W but 1.
 
     >>> from docom.weights import network
-    >>> [len(averaging_rounds(network(name, 8))) for name in ("ring", "exponential")]
+    >>> [len(averaging_matrices(network(name, 8))) for name in ("ring", "exponential")]
     [4, 3]
     """
     n = network.n
@@ -48,10 +48,10 @@ def _filters(network: Network) -> list[Matrix]:
     for value in np.linalg.eigvalsh(network.matrix).tolist():
         if value < 1 - SAME and all(abs(value - known) > SAME for known in eigenvalues):
             eigenvalues.append(value)
-    if len(eigenvalues) > MOST_ROUNDS:
+    if len(eigenvalues) > MOST_EXCHANGES:
         raise ValueError(
             f"{network.name} with {network.n} agents has {len(eigenvalues)} eigenvalues, and an exact average takes an exchange "
-            f"for each; at most {MOST_ROUNDS} are supported. Use topology 'exponential' with a power of two of agents"
+            f"for each; at most {MOST_EXCHANGES} are supported. Use topology 'exponential' with a power of two of agents"
         )
     identity = np.eye(network.n)
     return [(network.matrix - value * identity) / (1 - value) for value in _spread_out(eigenvalues)]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from docom.channels.averaging import LowRankMeanChannel
 from docom.channels.base import Channel
 from docom.channels.edges import EdgeChannel
-from docom.channels.gossip import CompressedChannel, ExactChannel, MeanChannel
+from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
+from docom.channels.lowrank_mean import LowRankMeanChannel
 from docom.compressors import Compressor, EdgeLowRank, Identity, MeanLowRank
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
@@ -18,10 +18,10 @@ from docom.transports import Transport
 from docom.weights import Network
 
 
-class Links(Mapping[str, Channel]):
+class Channels(Mapping[str, Channel]):
     """The channels of one algorithm by variable, and the network they run over.
 
-    >>> links["model"].push(x)                                   # doctest: +SKIP
+    >>> channels["model"].push(x)                                   # doctest: +SKIP
     """
 
     def __init__(self, network: Network, channels: dict[str, Channel]) -> None:
@@ -59,9 +59,9 @@ class Links(Mapping[str, Channel]):
             channel.resume(int(rounds[variable]))
 
     @property
-    def recordable(self) -> bool:
-        """Whether a step's use of all channels can be recorded on a GPU and replayed; a network cannot."""
-        return all(channel.recordable and channel.transport.meanwhile is None for channel in self.values())
+    def capturable(self) -> bool:
+        """Whether a step's use of all channels can be captured on a GPU and replayed; a network cannot."""
+        return all(channel.capturable and channel.transport.meanwhile is None for channel in self.values())
 
     def check(self) -> None:
         """Raise `NonFiniteVariable` where a GPU has noted numbers that are not finite."""
@@ -73,20 +73,20 @@ class Links(Mapping[str, Channel]):
         return {variable: channel.rounds for variable, channel in self.items()}
 
 
-def open_links(
+def open_channels(
     variables: Mapping[str, tuple[str, Compressor]],
     network: Network,
     layout: Layout,
     transport: Transport,
     dtype: torch.dtype,
     seed: int = 0,
-) -> Links:
-    """A channel for every variable: its kind ("compressed", "exact" or "mean") and its compressor."""
+) -> Channels:
+    """A channel for every variable: its kind ("compressed", "uncompressed" or "mean") and its compressor."""
     channels: dict[str, Channel] = {}
     for position, (variable, (kind, compressor)) in enumerate(variables.items()):
         whole = Identity().bind(layout, dtype)
-        if kind == "exact":
-            channels[variable] = ExactChannel(variable, whole, network, transport)
+        if kind in ("uncompressed", "exact"):  # "exact" is the older name
+            channels[variable] = UncompressedChannel(variable, whole, network, transport)
         elif kind == "mean" and isinstance(compressor, MeanLowRank):
             channels[variable] = LowRankMeanChannel(
                 variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
@@ -94,7 +94,7 @@ def open_links(
         elif kind == "mean":
             channels[variable] = MeanChannel(variable, whole, network, transport)
         elif kind != "compressed":
-            raise ValueError(f'a channel is "compressed", "exact" or "mean", got {kind!r} for {variable}')
+            raise ValueError(f'a channel is "compressed", "uncompressed" or "mean", got {kind!r} for {variable}')
         elif isinstance(compressor, EdgeLowRank):
             channels[variable] = EdgeChannel(
                 variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
@@ -103,4 +103,4 @@ def open_links(
             bound = compressor.bind(layout, dtype)
             channels[variable] = CompressedChannel(variable, bound, network, transport, Key(seed, CHANNEL + position))
         channels[variable].number = position
-    return Links(network, channels)
+    return Channels(network, channels)

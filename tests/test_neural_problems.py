@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from docom.algorithms import DoCoM
 from docom.layout import Layout
-from docom.problems import MLP, LeNet5, ModuleProblem, NetworkProblem
+from docom.problems import MLP, LeNet5, ModuleProblem, NeuralProblem
 from docom.problems.base import subset
 from docom.problems.convolution import pool, unpool
 from docom.problems.mlp import Lean
@@ -36,7 +36,7 @@ def _samples(shape: tuple[int, ...], classes: int, count: int, draw: torch.Gener
     return inputs, torch.randint(classes, (count,), generator=draw)
 
 
-def _pair(kind: str, counts: tuple[int, ...] = COUNTS, **settings: Any) -> tuple[NetworkProblem, ModuleProblem]:
+def _pair(kind: str, counts: tuple[int, ...] = COUNTS, **settings: Any) -> tuple[NeuralProblem, ModuleProblem]:
     """One problem in both ways: written out by hand, and by autograd through a module stated here."""
     draw = torch.Generator().manual_seed(3)
     shape, classes = ((13,), 5) if kind == "mlp" else ((1, 28, 28), 10)
@@ -44,14 +44,14 @@ def _pair(kind: str, counts: tuple[int, ...] = COUNTS, **settings: Any) -> tuple
     test = _samples(shape, classes, 11, draw)
     if kind == "mlp":
         module = nn.Sequential(nn.Linear(13, 7), nn.Sigmoid(), nn.Linear(7, classes)).double()
-        by_hand: NetworkProblem = MLP(data, hidden=7, classes=classes, weight_decay=0.03, test=test, **settings)
+        by_hand: NeuralProblem = MLP(data, hidden=7, classes=classes, weight_decay=0.03, test=test, **settings)
     else:
         module = _lenet(classes).double()
         by_hand = LeNet5(data, classes=classes, weight_decay=0.03, test=test, **settings)
     return by_hand, ModuleProblem(module, data, weight_decay=0.03, test=test)
 
 
-def _points(problem: NetworkProblem, rows: int, count: int = 1) -> list[Tensor]:
+def _points(problem: NeuralProblem, rows: int, count: int = 1) -> list[Tensor]:
     draw = torch.Generator().manual_seed(5)
     start = problem.start(0)
     return [
@@ -163,8 +163,8 @@ def test_blocks_do_not_show(kind: str, pairs: int, monkeypatch: pytest.MonkeyPat
     samples = torch.arange(10).expand(3, -1) % torch.tensor(COUNTS).unsqueeze(1)
     wanted, seen = problem.gradients(points, samples, agents), problem.evaluate(points[0])
     problem.pairs_on_cpu = pairs
-    monkeypatch.setattr("docom.problems.networks.SHORTEST", 4)
-    monkeypatch.setattr("docom.problems.networks.ROWS_ON_CPU", 2)
+    monkeypatch.setattr("docom.problems.neural.SHORTEST", 4)
+    monkeypatch.setattr("docom.problems.neural.ROWS_ON_CPU", 2)
     for mine, theirs in zip(problem.gradients(points, samples, agents), wanted, strict=True):
         _close(mine, theirs, 1e-13)
     again = problem.evaluate(points[0])
@@ -203,7 +203,7 @@ def test_inputs_left_out_where_they_are_zero_do_not_show(form: torch.dtype, agen
     (rows,) = _points(problem, 4)
     for test in (None, True, False):
         found = problem.evaluate(rows, agents=agents, test=test)
-        wanted = NetworkProblem.evaluate(problem, rows, agents=agents, test=test)
+        wanted = NeuralProblem.evaluate(problem, rows, agents=agents, test=test)
         _close(found.loss, wanted.loss, 1e-13)
         _close(found.gradient, wanted.gradient, 1e-13)  # type: ignore[arg-type]
         assert found.correct.tolist() == wanted.correct.tolist()  # type: ignore[union-attr]
@@ -213,9 +213,7 @@ def test_inputs_left_out_where_they_are_zero_do_not_show(form: torch.dtype, agen
             assert found.test_correct.tolist() == wanted.test_correct.tolist()  # type: ignore[union-attr]
     assert problem.evaluate(rows, gradient=False, agents=agents).gradient is None
     alone = problem.only([1])
-    _close(
-        alone.evaluate(rows, agents=[1]).gradient, NetworkProblem.evaluate(problem, rows, agents=[1]).gradient, 1e-13
-    )
+    _close(alone.evaluate(rows, agents=[1]).gradient, NeuralProblem.evaluate(problem, rows, agents=[1]).gradient, 1e-13)
 
 
 def test_inputs_that_vary_are_all_used() -> None:

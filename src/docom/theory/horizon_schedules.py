@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from docom.theory.constants import Constants, Form, check_steps, divide, form_of
-from docom.theory.steps import eta_max, gamma_inf
+from docom.theory.step_sizes import eta_max, gamma_inf
 
 _LARGEST_HORIZON = 1e100
 

@@ -2,7 +2,7 @@
 
 Any module can be trained through `vmap` and autograd. For the networks of the paper's experiments the chain
 rule is short enough to be written by hand, as products of stacked matrices, which is more than twice as fast.
-`NetworkProblem` holds what they share: data, cross entropy, batches, evaluation. A network adds its layers and
+`NeuralProblem` holds what they share: data, cross entropy, batches, evaluation. A network adds its layers and
 the two directions through them.
 """
 
@@ -44,7 +44,7 @@ PAIRS_OFF_CPU = 16384  # (row, sample) pairs worked on at a time where memory is
 SHORTEST = 64  # samples that make an evaluation's products worth their calls
 
 
-class NetworkProblem(Problem):
+class NeuralProblem(Problem):
     """``f_i(x) = mean_j cross_entropy(network(x, a_j), b_j) + weight_decay / 2 |x|^2``.
 
     Args:
@@ -83,8 +83,8 @@ class NetworkProblem(Problem):
         self.layout = Layout(tuple(tuple(p.shape) for p in named.values()), tuple(named))
 
     @property
-    def recordable(self) -> bool:
-        """See `Problem.recordable`."""
+    def capturable(self) -> bool:
+        """See `Problem.capturable`."""
         return True
 
     @abstractmethod

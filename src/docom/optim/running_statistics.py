@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from docom.channels import ExactChannel
+from docom.channels import UncompressedChannel
 from docom.compressors import Identity
 from docom.layout import Layout
 from docom.optim.agent import Agent
@@ -26,13 +26,13 @@ class RunningStatistics:
         norms = [m for m in modules if isinstance(m, _NormBase) and m.running_mean is not None]
         self.tensors: list[Tensor] = [t for m in norms for t in (m.running_mean, m.running_var) if t is not None]
         self.dtype = dtype
-        self.channel: ExactChannel | None = None
+        self.channel: UncompressedChannel | None = None
 
     def open(self, network: Network, transport: Transport, number: int) -> None:
         """Get a channel of their own, after the ``number`` channels of the method."""
         if self.tensors:
             bound = Identity().bind(Layout.flat(sum(t.numel() for t in self.tensors)), self.dtype)
-            self.channel = ExactChannel("running statistics", bound, network, transport)
+            self.channel = UncompressedChannel("running statistics", bound, network, transport)
             self.channel.number = number
 
     def mix(self) -> None:
@@ -57,12 +57,12 @@ class RunningStatistics:
 
     @property
     def wire_bytes(self) -> int:
-        """See `Links.wire_bytes`."""
+        """See `Channels.wire_bytes`."""
         return 0 if self.channel is None else self.rounds * self.channel.bytes_per_round
 
     @property
     def bits(self) -> float:
-        """See `Links.bits`."""
+        """See `Channels.bits`."""
         return 0.0 if self.channel is None else self.rounds * self.channel.bits_per_round
 
     def _row(self) -> Tensor:

@@ -6,7 +6,7 @@ With ``M_i`` agent i's variable and what earlier messages left of it, as a matri
     M_i - p (M_i^T p)^T  is left for the next message
 
 The messages are linear in M, so that their average may be taken in whatever way: by an all-reduce, or by the finitely many
-exchanges between neighbours of `docom.weights.averaging_rounds`, in r (a + b) numbers instead of a b.
+exchanges between neighbours of `docom.weights.averaging_matrices`, in r (a + b) numbers instead of a b.
 
 ``sides=1`` sends one of the two factors a round, in turn: a round starts from the other factor of the round before, made
 orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
@@ -27,7 +27,7 @@ from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.rng import Key
 from docom.transports import Place, Transport
-from docom.weights import Network, averaging_rounds
+from docom.weights import Network, averaging_matrices
 from docom.weights.matrices import Matrix
 
 
@@ -51,7 +51,7 @@ class LowRankMeanChannel(LowRankChannel):
             _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
         )
         words, bits = self.words(), torch.finfo(self.wire).bits
-        self.exchanges = self.average.rounds * (self.sides if matrices.blocks else 1)
+        self.exchanges = self.average.exchanges * (self.sides if matrices.blocks else 1)
         self.bits_per_round = words * self.average.vectors * (16 if bits == 16 else 32)
         self.bytes_per_round = round(words * self.average.messages * bits / 8)
         self.error = torch.zeros(len(everyone), layout.dimension, dtype=dtype, device=everyone.device)
@@ -104,7 +104,7 @@ class LowRankMeanChannel(LowRankChannel):
     def _averaged(self, pieces: list[Tensor]) -> list[Tensor]:
         """The average over all agents of every piece, in exchanges for all of them together."""
         flat = torch.cat([piece.flatten(1) for piece in pieces], dim=1)
-        for number in range(self.average.rounds):
+        for number in range(self.average.exchanges):
             flat = self.average(flat.to(self.wire), number, self.place).to(flat.dtype)
             self._turn += 1
         parts = flat.split([piece[0].numel() for piece in pieces], dim=1)
@@ -120,7 +120,7 @@ class _AllReduce:
 
     def __init__(self, network: Network, transport: Transport) -> None:
         n = network.n
-        self.transport, self.rounds = transport, 1
+        self.transport, self.exchanges = transport, 1
         self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
@@ -132,12 +132,12 @@ class _AllReduce:
 
 
 class _Exchanges:
-    """Rounds between neighbours whose product is the average."""
+    """Exchanges between neighbours whose product is the average."""
 
     def __init__(self, network: Network, transport: Transport) -> None:
-        matrices = averaging_rounds(network)
+        matrices = averaging_matrices(network)
         self.steps = [_Exchange(matrix, transport) for matrix in matrices]
-        self.rounds, self.vectors = len(matrices), len(matrices)
+        self.exchanges, self.vectors = len(matrices), len(matrices)
         self.messages = sum(int((matrix != 0).sum() - (matrix.diagonal() != 0).sum()) for matrix in matrices)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:

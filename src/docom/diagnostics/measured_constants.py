@@ -20,7 +20,7 @@ from docom import rng
 from docom.problems import Problem
 
 REACH = 1e-4  # of the central differences, for directions of length one
-ROUNDS, FEW = 200, 15  # of a power iteration, at most, for one Hessian and for the mean over samples
+ITERATIONS, FEW = 200, 15  # of a power iteration, at most, for one Hessian and for the mean over samples
 CLOSE, NEAR = 1e-5, 1e-3  # relative change that ends it, for one Hessian and for the mean over samples
 MOST_SAMPLES = 32  # samples (or batches) an agent is looked at with; all of its samples where it has fewer
 LARGEST_SPECTRUM = 2000  # dimension up to which a whole Hessian is formed
@@ -173,11 +173,11 @@ def local_gradients(problem: Problem, rows: Tensor, agents: Tensor | None = None
     return found
 
 
-def _power(product: Product, directions: Tensor, close: float = CLOSE, rounds: int = ROUNDS) -> Tensor:
+def _power(product: Product, directions: Tensor, close: float = CLOSE, iterations: int = ITERATIONS) -> Tensor:
     """The largest |eigenvalue| of each row's operator; a row that has settled is left as it is while others go on."""
     found = torch.zeros(len(directions), dtype=directions.dtype, device=directions.device)
     settled = torch.zeros(len(directions), dtype=torch.bool, device=directions.device)
-    for _ in range(rounds):
+    for _ in range(iterations):
         images = product(directions)
         before, found = found, torch.where(settled, found, torch.linalg.vector_norm(images, dim=1))
         directions = images / found.clamp_min(torch.finfo(found.dtype).tiny).unsqueeze(1)
