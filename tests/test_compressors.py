@@ -37,6 +37,7 @@ from docom.compressors import (
 )
 from docom.layout import Layout
 from docom.rng import Key
+from docom.transports.messages import moved
 
 SETTLED = settings(deadline=None, max_examples=25)  # the first call compiles
 # What is measured in the mean may fail by chance: with fixed examples it does so always or never.
@@ -265,6 +266,29 @@ def test_bytes_and_back(spelling: str, case, m: int, step: int) -> None:
     assert rows.shape == x.shape
     assert_same_message(bound.decompress(received, who), rows)
     assert bound.encode(received) == buffers
+
+
+@every
+def test_messages_move_to_another_device(spelling: str) -> None:
+    """All tensors of a message move, and the message stays what it was: what processes with a GPU each rely on.
+
+    The device "meta" has shapes and types and no numbers, which is enough to see which tensors have moved.
+    """
+    layout = Layout(((6, 5), (10,)))
+    bound, who = parse(spelling).bind(layout, torch.float32), stamp(2)
+    sent = bound.compress(torch.ones(2, layout.dimension), None, who, bound.memory(who.agents))
+    received = bound.decode(bound.encode(sent))
+    there = moved(received, torch.device("meta"))
+    assert type(there) is type(received)
+    found = leaves(there)
+    assert [(leaf.shape, leaf.dtype) for leaf in found] == [(leaf.shape, leaf.dtype) for leaf in leaves(received)]
+    assert {leaf.device.type for leaf in found} == {"meta"}
+    assert_same_message(moved(received, torch.device("cpu")), received)
+
+
+def test_containers_whose_tensors_would_stay_behind_are_refused() -> None:
+    with pytest.raises(TypeError, match="got dict; its tensors cannot be moved"):
+        moved((torch.ones(1), {"values": torch.ones(1)}), torch.device("meta"))
 
 
 @every

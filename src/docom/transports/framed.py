@@ -7,7 +7,6 @@ know. Agents of one process read each other's encoded messages directly. How buf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from docom import wire
 from docom.transports.base import Code, FrameRefused, Meanwhile, PeerLost, Place
+from docom.transports.messages import moved
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes
 
@@ -161,19 +161,6 @@ class Framed:
             except wire.WireError as error:
                 return self._refused(agent, f"a message that cannot be decoded: {error}")
         raise AssertionError("messages that decode one by one decode together")
-
-
-def moved(message: Any, device: torch.device) -> Any:
-    """A message, whatever tensors it is made of, on a device; decoders work on the CPU."""
-    if device.type == "cpu":
-        return message
-    if isinstance(message, Tensor):
-        return message.to(device)
-    if isinstance(message, list | tuple):
-        return type(message)(moved(part, device) for part in message)
-    if is_dataclass(message) and not isinstance(message, type):
-        return replace(message, **{f.name: moved(getattr(message, f.name), device) for f in fields(message)})
-    return message
 
 
 def _row_bytes(row: Tensor) -> bytes:
