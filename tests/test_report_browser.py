@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 
 from docom import report
-from docom.report.measures import AXES, PANELS
-from docom.report.scales import axis_scales
+from docom.curves import AXES, FEW_POINTS, PANELS, axis_scales
 from docom.report.tables import reach_table
 from test_report import HOSTILE, simulate_runs, write_run
 
@@ -304,7 +303,11 @@ def test_every_panel_has_its_curves(page: Browser, gathered: list[report.Configu
 @pytest.mark.parametrize("key", list(AXES))
 def test_the_axis_switch_changes_titles_and_data(page: Browser, gathered: list[report.Configuration], key: str) -> None:
     scale = axis_scales(gathered, str(LINK))[key]
-    page.click(f'[data-axis="{key}"]')
+    per_agent = {axis.all_links: axis.key for axis in AXES.values() if axis.all_links}
+    if key in per_agent:
+        page.click('#count [data-count="all-links"]')
+    button = per_agent.get(key, key)
+    page.click(f'[data-axis="{button}"]')
     page.click('#x-scale [data-log="false"]')
     for panel in PANELS:
         assert layout(page, panel, "xaxis.title.text") == scale.title
@@ -314,7 +317,83 @@ def test_the_axis_switch_changes_titles_and_data(page: Browser, gathered: list[r
         assert line["x"] == pytest.approx([x / scale.size for x in configuration.spread(key).mean if x is not None])
         assert line["y"] == pytest.approx(configuration.spread("train_accuracy_worst").mean, rel=1e-6)
     pressed = page.evaluate('[...document.querySelectorAll("#axis [aria-pressed=true]")].map((b) => b.dataset.axis)')
-    assert pressed == [key]
+    assert pressed == [button]
+
+
+def shown_headings(page: Browser, table: str) -> list[str]:
+    headings: list[str] = page.evaluate(
+        f"""[...document.querySelectorAll("{table} thead th")]
+            .filter((heading) => heading.getClientRects().length).map((heading) => heading.textContent)"""
+    )
+    return headings
+
+
+def test_bits_and_bytes_are_counted_per_agent_and_on_request_on_all_links(
+    page: Browser, gathered: list[report.Configuration]
+) -> None:
+    def bytes_shown() -> list[float]:
+        page.click('[data-axis="agent_bytes"]')
+        page.click('#x-scale [data-log="false"]')
+        (unit,) = [axis["size"] for axis in axes if axis["title"] == layout(page, "loss_worst", "xaxis.title.text")]
+        return [line["x"][-1] * unit for line in curves(page, "train_accuracy_worst") if not line["band"]]
+
+    axes = page.evaluate("JSON.parse(document.getElementById('data').textContent).axes")
+    headings = shown_headings(page, "#reach")
+    assert len(headings) == len(set(headings)) == 1 + len(AXES) - 2
+    agents = [configuration.runs[0].count("agents") for configuration in gathered]
+    each = bytes_shown()
+    page.click('#count [data-count="all-links"]')
+    assert shown_headings(page, "#reach") == headings  # two columns have given way to their twins
+    assert bytes_shown() == pytest.approx([one * n for one, n in zip(each, agents, strict=True)], rel=1e-5)
+    assert page.evaluate("document.querySelector('#count [aria-pressed=true]').dataset.count") == "all-links"
+
+
+def test_few_points_are_marked(page: Browser, gathered: list[report.Configuration]) -> None:
+    assert all(len(configuration.steps) <= FEW_POINTS for configuration in gathered)
+    modes = page.evaluate("document.querySelector('#panel-loss_worst .plot').data.map((trace) => trace.mode)")
+    assert modes.count("lines+markers") == len(gathered)
+
+
+def test_tables_are_sorted_from_the_keyboard(page: Browser, gathered: list[report.Configuration]) -> None:
+    def order(table: str) -> list[int]:
+        rows: list[int] = page.evaluate(
+            f"[...document.querySelectorAll('{table} tbody tr')].map((row) => Number(row.dataset.row))"
+        )
+        return rows
+
+    def press_enter(table: str, column: int) -> str:
+        page.evaluate(f"document.querySelectorAll('{table} thead button')[{column}].focus()")
+        for kind in ("keyDown", "keyUp"):
+            page.call(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13
+            )
+        said: str = page.evaluate(f"document.querySelectorAll('{table} thead th')[{column}].getAttribute('aria-sort')")
+        return said
+
+    as_written = list(range(len(gathered)))
+    losses = [sum(configuration.last("loss_worst")) / len(configuration.runs) for configuration in gathered]
+    upwards = sorted(as_written, key=lambda row: losses[row])
+    assert order("#final") == as_written
+    assert press_enter("#final", 1) == "ascending"
+    assert order("#final") == upwards
+    assert press_enter("#final", 1) == "descending"
+    assert order("#final") == upwards[::-1]
+    assert press_enter("#final", 1) == "none"
+    assert order("#final") == as_written
+    press_enter("#final", 1)
+    labels = [configuration.label for configuration in gathered]
+    assert press_enter("#final", 0) == "ascending"
+    assert order("#final") == sorted(as_written, key=lambda row: labels[row].lower())
+    assert page.evaluate("document.querySelectorAll('#final [aria-sort=ascending]').length") == 1
+    # The table of costs keeps its order when the level changes, and what did not get there is last both ways.
+    press_enter("#reach", 1)
+    page.type("#level", repr((sorted(losses)[1] + sorted(losses)[2]) / 2))
+    reached = [place for place, loss in enumerate(losses) if loss <= sorted(losses)[1]]
+    assert set(order("#reach")[:2]) == set(reached)
+    first = order("#reach")[0]
+    assert press_enter("#reach", 1) == "descending"
+    assert order("#reach")[1] == first
+    assert set(order("#reach")[:2]) == set(reached)
 
 
 def test_every_scale_has_its_switch(page: Browser, gathered: list[report.Configuration]) -> None:

@@ -611,14 +611,32 @@ def test_frame_and_figure(problem: LeastSquares, classes: LeafSynthetic) -> None
 
     figure = found.plot()
     assert isinstance(figure, Figure)
-    assert [axes.get_title() for axes in figure.axes] == ["loss worst", "consensus gap", "grad norm worst"]
+    assert [axes.get_title() for axes in figure.axes] == ["Worst loss", "Consensus gap", "Worst gradient norm"]
     (line,) = figure.axes[0].lines
     assert line.get_xydata().tolist() == [[r["step"], r["loss_worst"]] for r in found.records]
-    bits = found.plot(x="bits", y=("loss_at_mean",))
-    assert bits.axes[0].lines[0].get_xdata().tolist() == [r["bits"] for r in found.records]
+    (panel,) = found.plot("bits", ["loss_at_mean"]).axes
+    assert panel.get_xlabel() == "bits per agent (bit)"
+    assert panel.lines[0].get_xdata().tolist() == [r["bits"] for r in found.records]
     assert len(run(classes, docom.DSGD(lr=1e-3)).plot().axes) == 4
     with pytest.raises(ValueError, match="records"):
-        found.plot(y=("nothing",))
+        found.plot(measures=["nothing"])
+    with pytest.raises(ValueError, match="unknown axis 'byts'; did you mean 'bytes'"):
+        found.plot("byts")
+
+
+def test_runs_are_plotted_together(problem: LeastSquares) -> None:
+    runs = [run(problem, docom.DSGD(lr=1e-3), steps=6, eval_every=2) for _ in range(2)]
+    figure = docom.plot([*runs, run(problem, steps=6, eval_every=2)], against="bytes")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["dsgd 1", "dsgd 2", "docom"]
+    first = figure.axes[0]
+    assert first.get_xlabel() == "bytes per agent (B)"
+    per_agent = [record["wire_bytes"] / problem.agents for record in runs[0].records]
+    assert first.lines[0].get_xdata().tolist() == pytest.approx(per_agent)
+    named = docom.plot({"mine": runs[0], "yours": runs[1]})
+    assert [text.get_text() for text in named.legends[0].get_texts()] == ["mine", "yours"]
+    with pytest.raises(ValueError, match="no run to plot"):
+        docom.plot([])
 
 
 def test_mean_model(problem: LeastSquares) -> None:

@@ -32,6 +32,7 @@ _WHERE: dict[str, str | None] = {
     "combine": "docom.numerics",
     "simulate": "docom.simulator",
     "Run": "docom.records",
+    "plot": "docom.records",
     "Network": "docom.weights",
     "network": "docom.weights",
     **dict.fromkeys(
@@ -107,6 +108,6 @@ if TYPE_CHECKING:
         TopK,
     )
     from docom.numerics import combine
-    from docom.records import Run
+    from docom.records import Run, plot
     from docom.simulator import simulate
     from docom.weights import Network, network

@@ -112,7 +112,7 @@ def unfair(preset: Preset) -> list[str]:
 
 SYNTHETIC = Preset(
     name="synthetic",
-    about="linear classifier with sigmoid loss on LEAF's synthetic data, 25 agents, d = 5,005; needs no download",
+    about="linear classifier with sigmoid loss on LEAF's synthetic data, 25 agents, d = 5,005",
     problem={"name": "leaf-synthetic"},
     agents=25,
     steps=10_000,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,38 +42,56 @@ class Run:
         """The average over agents: a row, or a copy of the module for a `ModuleProblem`."""
         return self.as_model(self.x.mean(dim=0))
 
-    def plot(self, x: str = "step", y: tuple[str, ...] | None = None) -> Figure:
-        """The measures against steps (or ``"bits"``, ``"samples"``, ...), one panel each, as a matplotlib figure."""
-        return plot({self.description.get("label", "run"): self.records}, x, y)
+    def plot(self, against: str = "steps", measures: Sequence[str] | None = None) -> Figure:
+        """The measures against steps (or ``"bits"``, ``"bytes"``, ``"samples"``, ``"seconds"``): see `plot`."""
+        return plot([self], against, measures)
 
 
-PANELS = ("loss_worst", "consensus_gap", "grad_norm_worst", "test_accuracy_worst")
+# Where no measures are asked for: those of these that the runs have.
+USUAL = ("loss_worst", "consensus_gap", "grad_norm_worst", "test_accuracy_worst")
 
 
-def plot(runs: dict[str, list[Record]], x: str = "step", y: tuple[str, ...] | None = None) -> Figure:
-    """Curves of several runs, one panel a measure."""
-    from matplotlib.figure import Figure
+def plot(
+    runs: Sequence[Run] | Mapping[str, Run], against: str = "steps", measures: Sequence[str] | None = None
+) -> Figure:
+    """The curves of several runs, one panel for each measure, as a matplotlib figure.
 
-    panels = [name for name in y or PANELS if any(name in records[0] for records in runs.values())]
-    if not panels:
-        raise ValueError(f"none of {', '.join(y or PANELS)} is in the records")
-    figure = Figure(figsize=(4.6 * len(panels), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, name in zip(axes, panels, strict=True):
-        for label, records in runs.items():
-            points = [(record[x], record[name]) for record in records if name in record]
-            axis.plot(*zip(*points, strict=True), label=label, linewidth=1.6)
-        if not name.endswith("accuracy_worst") and all(
-            r[name] > 0 for rs in runs.values() for r in rs[1:] if name in r
-        ):
-            axis.set_yscale("log")
-        axis.set_xlabel(x.replace("_", " "))
-        axis.set_title(name.replace("_", " "), fontsize=11)
-        axis.grid(alpha=0.3)
-    handles, labels = axes[0].get_legend_handles_labels()
-    if len(runs) > 1:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(runs), 5), frameon=False)
-    return figure
+    Args:
+        runs: a list, labelled by their methods, or a dict from label to run.
+        against: the horizontal axis: "steps", "bits" or "bytes" (sent per agent), "samples" or "seconds".
+        measures: keys of the records; by default the worst loss, the consensus gap, the worst gradient norm and the test
+            accuracy, as far as they were measured.
+    """
+    from docom.curves import Series, axis_named, figure, panel_of, with_totals
+    from docom.curves.scales import axis_scale
+
+    if isinstance(runs, Run):
+        runs = [runs]
+    named = dict(runs) if isinstance(runs, Mapping) else dict(zip(_labels(runs), runs, strict=True))
+    if not named:
+        raise ValueError("there is no run to plot; give a list of runs, or a dict from label to run")
+    curves = [
+        Series(label, [with_totals(record, len(run.x)) for record in run.records], COLOURS[place % len(COLOURS)])
+        for place, (label, run) in enumerate(named.items())
+    ]
+    wanted = [key for key in measures or USUAL if any(curve.last(key) for curve in curves)]
+    if not wanted:
+        raise ValueError(f"none of {', '.join(measures or USUAL)} is in the records")
+    axis = axis_named(against)
+    scale = axis_scale(axis, curves)
+    if scale is None:
+        raise ValueError(f"the records hold no {axis.button}")
+    return figure(curves, [panel_of(key) for key in wanted], axis, scale)
+
+
+COLOURS = ("#d62f4b", "#3579c8", "#2f9e5f", "#e08a1e", "#8a5cc2", "#17a0ac", "#9c6b43", "#d65fa8", "#7d858f", "#92a01f")
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """The runs' own labels; those that repeat are numbered."""
+    labels = [str(run.description.get("label", "run")) for run in runs]
+    return [f"{label} {labels[: at + 1].count(label)}" if labels.count(label) > 1 else label
+            for at, label in enumerate(labels)]  # fmt: skip
 
 
 CONDITION = re.compile(r"^\s*(\w+)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*$")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from docom.curves import Spread, with_totals
 from docom.report.looks import looks, rank
 from docom.report.runs import RunData
 
@@ -18,15 +19,6 @@ MOST_POINTS = 2000  # of a curve: no screen shows more, and the page stays quick
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A measure over the seeds at common steps: mean, smallest and largest; None where a run has no value."""
-
-    mean: list[float | None]
-    low: list[float | None]
-    high: list[float | None]
-
-
-@dataclass(frozen=True)
 class Configuration:
     """The runs of one setting, one a seed, and how they are drawn."""
 
@@ -34,6 +26,11 @@ class Configuration:
     runs: tuple[RunData, ...]
     colour: str
     dash: str
+
+    @property
+    def seeds(self) -> int:
+        """How many runs there are."""
+        return len(self.runs)
 
     @cached_property
     def steps(self) -> list[float]:
@@ -74,7 +71,7 @@ class Configuration:
 def configurations(runs: Iterable[RunData]) -> list[Configuration]:
     """Gather runs that differ in their seed only; runs without a record are left out."""
     groups: dict[str, list[RunData]] = {}
-    for run in runs:
+    for run in map(_totalled, runs):
         if run.records:
             groups.setdefault(_setting(run), []).append(run)
     ordered = sorted(groups.values(), key=lambda group: (rank(group[0]), group[0].label))
@@ -83,6 +80,19 @@ def configurations(runs: Iterable[RunData]) -> list[Configuration]:
         Configuration(label, tuple(sorted(group, key=lambda run: run.count("seed") or 0)), *look)
         for label, group, look in zip(labels, ordered, looks([group[0] for group in ordered]), strict=True)
     ]
+
+
+def _totalled(run: RunData) -> RunData:
+    """The run with its traffic counted per agent and on all links, as far as its summary says between whom it went."""
+    agents, edges = run.count("agents"), run.table("network").get("edges")
+    compressor = run.text("compressor") or ""
+    if run.all_reduce or compressor.startswith("edge-lowrank"):
+        broadcasts = agents  # each message has one receiver
+    elif compressor.startswith("mean-lowrank"):
+        broadcasts = None  # its exchanges follow links of their own
+    else:
+        broadcasts = 2 * len(edges) if isinstance(edges, list) else None
+    return replace(run, records=tuple(with_totals(record, agents, broadcasts) for record in run.records))
 
 
 def _summary(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:

@@ -13,9 +13,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from docom.curves.measures import LINK_SECONDS
 from docom.report.runs import Record, RunData
-
-LINK_SECONDS = "link_seconds"
 
 BANDWIDTHS: dict[str, float] = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 LATENCIES: dict[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -4,12 +4,16 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const axisOf = Object.fromEntries(data.axes.map((axis) => [axis.key, axis]));
   const state = {
-    axis: data.axes[0].key,
+    axis: data.axes[0].key, // as its button says; `axisKey` is the one drawn
+    allLinks: false,
     xLog: Object.fromEntries(data.axes.map((axis) => [axis.key, axis.log])),
     yLog: Object.fromEntries(data.panels.map((panel) => [panel.key, panel.log])),
     hidden: new Set(),
     level: data.level,
   };
+
+  // The axis drawn: the one chosen, or its twin that counts on all links.
+  const axisKey = () => (state.allLinks && axisOf[axisOf[state.axis].allLinks] ? axisOf[state.axis].allLinks : state.axis);
 
   // ---- panels ----
 
@@ -20,14 +24,14 @@
   // The points of a curve that can be drawn: measured, and positive where the scale is logarithmic. The start has no place on a
   // logarithmic axis of costs, nor that of a measure that is round-off there on a logarithmic scale of its own.
   function points(configuration, panel) {
-    const axis = axisOf[state.axis];
-    const xs = configuration.x[state.axis];
+    const axis = axisOf[axisKey()];
+    const xs = configuration.x[axisKey()];
     const { mean, low, high } = configuration.y[panel.key];
     const steps = configuration.x.step;
     const found = [];
     for (let i = 0; i < xs.length; i++) {
       if (xs[i] === null || mean[i] === null) continue;
-      if (state.xLog[state.axis] && (xs[i] <= 0 || steps[i] === 0)) continue;
+      if (state.xLog[axisKey()] && (xs[i] <= 0 || steps[i] === 0)) continue;
       if (state.yLog[panel.key] && (low[i] <= 0 || (panel.from_zero && steps[i] === 0))) continue;
       found.push({ x: xs[i] / axis.size, mean: mean[i], low: low[i], high: high[i] });
     }
@@ -56,11 +60,11 @@
         x: at.map((p) => p.x),
         y: at.map((p) => p.mean),
         customdata: at.map((p) => [p.low, p.high]),
-        type: "scatter", mode: at.length > 1 ? "lines" : "markers",
+        type: "scatter", mode: at.length <= data.fewPoints ? "lines+markers" : "lines",
         name: escaped(configuration.label), visible, meta: { configuration: index, label: escaped(configuration.label) },
         line: { color: configuration.colour, dash: configuration.dash, width: 2 },
-        marker: { color: configuration.colour },
-        hovertemplate: `<b>%{meta.label}</b><br>%{y:${number}}${range}<br>%{x:.4g} ${axisOf[state.axis].unit}<extra></extra>`,
+        marker: { color: configuration.colour, size: 5 },
+        hovertemplate: `<b>%{meta.label}</b><br>%{y:${number}}${range}<br>%{x:.4g} ${axisOf[axisKey()].unit}<extra></extra>`,
       });
     });
     return [...bands, ...lines];
@@ -73,14 +77,14 @@
   }
 
   function layout(panel, curves) {
-    const axis = axisOf[state.axis];
+    const axis = axisOf[axisKey()];
     const drawn = curves.filter((curve) => curve.visible);
     const scale = (log, values) => ({
       type: log ? "log" : "linear", gridcolor: css("--grid"), linecolor: css("--line"), zeroline: false, ticks: "outside",
       tickcolor: css("--line"), ticklen: 4, automargin: true, exponentformat: "power", minexponent: 5, separatethousands: true,
       ...(log ? logTicks(values) : {}),
     });
-    const xLog = state.xLog[state.axis];
+    const xLog = state.xLog[axisKey()];
     const yLog = state.yLog[panel.key];
     const shown = panel.key === "loss_worst" && state.level !== null && (state.level > 0 || !yLog);
     const level = {
@@ -101,7 +105,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       hovermode: "closest", showlegend: false,
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--text") } },
-      uirevision: `${state.axis} ${xLog} ${yLog}`, // a zoom outlives toggling curves, but not another axis
+      uirevision: `${axisKey()} ${xLog} ${yLog}`, // a zoom outlives toggling curves, but not another axis
     };
   }
 
@@ -115,8 +119,12 @@
 
   function drawAll() {
     for (const button of document.querySelectorAll("#axis button")) press(button, button.dataset.axis === state.axis);
+    for (const button of document.querySelectorAll("#count button")) {
+      press(button, (button.dataset.count === "all-links") === state.allLinks);
+    }
+    document.body.dataset.count = state.allLinks ? "all-links" : "per-agent";
     for (const button of document.querySelectorAll("#x-scale button")) {
-      press(button, button.dataset.log === String(state.xLog[state.axis]));
+      press(button, button.dataset.log === String(state.xLog[axisKey()]));
     }
     for (const button of document.querySelectorAll("[data-panel] button")) {
       press(button, button.dataset.log === String(state.yLog[button.parentElement.dataset.panel]));
@@ -133,7 +141,8 @@
     }
   }
   onClick("#axis button", (button) => { state.axis = button.dataset.axis; });
-  onClick("#x-scale button", (button) => { state.xLog[state.axis] = button.dataset.log === "true"; });
+  onClick("#count button", (button) => { state.allLinks = button.dataset.count === "all-links"; });
+  onClick("#x-scale button", (button) => { state.xLog[axisKey()] = button.dataset.log === "true"; });
   onClick("[data-panel] button", (button) => { state.yLog[button.parentElement.dataset.panel] = button.dataset.log === "true"; });
   onClick("#show-all", () => state.hidden.clear());
   onClick("[data-configuration]", (button) => {
@@ -213,7 +222,7 @@
 
   function fillTable() {
     const results = data.configurations.map((configuration) => reach(configuration, state.level));
-    const rows = document.querySelectorAll("#reach tbody tr");
+    const rows = data.configurations.map((_, index) => document.querySelector(`#reach tr[data-row="${index}"]`));
     rows.forEach((row, index) => {
       const text = remark(results[index], data.configurations[index]);
       row.className = text ? "partial" : "";
@@ -225,14 +234,16 @@
       results.forEach(({ costs, reached, seeds }, index) => {
         const cell = rows[index].querySelectorAll("td")[column];
         const values = costs[axis.key];
+        cell.classList.remove("best");
+        delete cell.dataset.value;
         if (!values.length) {
           cell.textContent = "–";
-          cell.className = "";
           return;
         }
         const [low, high] = [Math.min(...values), Math.max(...values)].map((value) => withUnit(value, axis.kind));
         cell.textContent = withUnit(mean(values), axis.kind);
-        cell.className = reached === seeds && mean(values) === best ? "best" : "";
+        cell.dataset.value = mean(values);
+        if (reached === seeds && mean(values) === best) cell.classList.add("best");
         small(cell, low !== high ? range(low, high) : "");
       });
     });
@@ -241,6 +252,7 @@
   function setLevel(level) {
     state.level = level;
     fillTable();
+    sortRows(document.querySelector("#reach table"));
     const loss = data.panels.find((panel) => panel.key === "loss_worst");
     if (loss) draw(loss);
   }
@@ -268,6 +280,43 @@
     });
     slider.hidden = !losses.length;
     place();
+  }
+
+  // ---- tables sorted by a column: up, down, and back to the order of the legend ----
+
+  const order = (heading) => heading.getAttribute("aria-sort");
+  const NEXT = { none: "ascending", ascending: "descending", descending: "none" };
+
+  function compared(one, other, column, direction) {
+    if (column === 0) {
+      const [a, b] = [one, other].map((row) => data.configurations[row.dataset.row].label);
+      return direction * a.localeCompare(b, "en", { numeric: true });
+    }
+    const [a, b] = [one, other].map((row) => row.children[column].dataset.value);
+    if (a === undefined || b === undefined) return (a === undefined) - (b === undefined); // without a value: last, both ways
+    return direction * (Number(a) - Number(b));
+  }
+
+  function sortRows(table) {
+    const headings = [...table.querySelectorAll("thead th")];
+    const column = headings.findIndex((heading) => order(heading) !== "none");
+    const direction = column >= 0 && order(headings[column]) === "descending" ? -1 : 1;
+    const body = table.querySelector("tbody");
+    const rows = [...body.rows].sort((a, b) => a.dataset.row - b.dataset.row);
+    if (column >= 0) rows.sort((a, b) => compared(a, b, column, direction));
+    body.append(...rows);
+  }
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const headings = [...table.querySelectorAll("thead th")];
+    for (const heading of headings) {
+      heading.querySelector("button").addEventListener("click", () => {
+        const next = NEXT[order(heading)];
+        for (const other of headings) other.setAttribute("aria-sort", "none");
+        heading.setAttribute("aria-sort", next);
+        sortRows(table);
+      });
+    }
   }
 
   if (data.level !== null) connectLevel();

@@ -16,16 +16,16 @@ from importlib.resources import files
 from typing import Any
 
 import docom
+from docom.curves import AXES, FEW_POINTS, INSIDE, PANELS, Scale, axis_scales, log_by_default
+from docom.curves.drawing import panels_with_data
+from docom.curves.measures import LINK_SECONDS, UNITS, all_links_only, meaning
 from docom.report.configurations import Configuration
-from docom.report.figures import headline, panels_with_data
-from docom.report.links import LINK_SECONDS, Link
+from docom.report.links import Link
 from docom.report.looks import SVG_DASHES
-from docom.report.measures import AXES, INSIDE, PANELS, UNITS, meaning
 from docom.report.network_drawings import MOST_DRAWINGS, SIZE, drawings
 from docom.report.reach import LOSS, default_level
 from docom.report.runs import RunData
-from docom.report.scales import Scale, axis_scales, log_by_default
-from docom.report.tables import facts, final_table, notes, reach_table, settings
+from docom.report.tables import Column, cost_columns, facts, final_table, headline, notes, reach_table, settings
 
 DIGITS = 7  # of the numbers in the page's data
 
@@ -42,6 +42,7 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_resource("page.html.j2"))
     panels = panels_with_data(configurations)
+    columns = cost_columns(list(scales))
     return template.render(
         title=title,
         version=docom.__version__,
@@ -52,20 +53,21 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
         data=_as_json(_data(configurations, scales, level)),
         facts=facts(configurations),
         notes=notes(runs, configurations, priced=LINK_SECONDS in scales),
-        axes=[AXES[key] for key in scales],
-        scales=scales,
+        axes=[AXES[key] for key in scales if key not in all_links_only(scales)],
+        counted_twice=bool(all_links_only(scales)),
         panels=panels,
-        headline=headline(panels),
-        meaning={key: meaning(key, link) for key in (*scales, *(panel.key for panel in panels))},
+        meaning={key: _meaning(key, link) for key in (*scales, *(panel.key for panel in panels))},
         names={
-            **{key: AXES[key].button for key in scales},
+            **{key: AXES[key].title for key in scales},
             **{key: panel.title for key, panel in (PANELS | INSIDE).items()},
         },
         configurations=configurations,
         dashes=SVG_DASHES,
         level=level,
         reach=reach_table(configurations, level, list(scales)) if level is not None else [],
+        reach_columns=columns,
         final=final_table(configurations, list(scales)),
+        final_columns=[*(Column(panel.title.lower()) for panel in headline(panels)), *columns],
         drawings=drawings(configurations),
         most_drawings=MOST_DRAWINGS,
         drawing_size=f"{SIZE:g}",
@@ -79,7 +81,11 @@ def _data(configurations: Sequence[Configuration], scales: dict[str, Scale], lev
     """What the page's script draws from."""
     panels = panels_with_data(configurations)
     return {
-        "axes": [{"key": key, "kind": AXES[key].kind, **asdict(scale)} for key, scale in scales.items()],
+        "axes": [
+            {"key": key, "kind": AXES[key].kind, "allLinks": AXES[key].all_links, **asdict(scale)}
+            for key, scale in scales.items()
+        ],
+        "fewPoints": FEW_POINTS,
         "panels": [{**asdict(panel), "log": log_by_default(panel, configurations)} for panel in panels],
         "units": UNITS,
         "level": level,
@@ -101,6 +107,16 @@ def _data(configurations: Sequence[Configuration], scales: dict[str, Scale], lev
             for configuration in configurations
         ],
     }
+
+
+def _meaning(key: str, link: Link | None) -> str:
+    """What an axis or a measure is; the report alone knows the link."""
+    if key == LINK_SECONDS:
+        return (
+            f"time on links of {link}: every round of messages, and the compute seconds of the run "
+            "(in a simulation these are of all agents together)"
+        )
+    return meaning(key)
 
 
 def _short(values: Sequence[float | None]) -> list[float | None]:

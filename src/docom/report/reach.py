@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from docom.curves import AXES
 from docom.report.configurations import Configuration
-from docom.report.measures import AXES
 from docom.report.runs import RunData
 
 LOSS = "loss_worst"

@@ -7,20 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from docom.curves import AXES, PANELS, Panel
+from docom.curves.drawing import panels_with_data
+from docom.curves.measures import all_links_only, percent, three_digits, with_unit
 from docom.report.configurations import Configuration
-from docom.report.figures import headline, panels_with_data
-from docom.report.measures import AXES, percent, three_digits, with_unit
 from docom.report.reach import Reached, reach
 from docom.report.runs import RunData
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A mean over seeds, their range where they differ, and whether it is the best of its column."""
+    """A mean over seeds as text, their range where they differ, whether it is the best of its column, and its value."""
 
     text: str = ""
     range: str = ""
     best: bool = False
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Column:
+    """The heading of a column, and the class of a column that the switch "per agent / all links" hides."""
+
+    heading: str
+    shown_with: str = ""
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a configuration was, and the commands that ran it."""
 
@@ -41,8 +51,23 @@ class Settings:
     commands: tuple[str, ...]
 
 
+def headline(panels: Sequence[Panel]) -> list[Panel]:
+    """Those of the panels that have a column in the table of final values."""
+    return [panel for panel in panels if panel.key in PANELS]
+
+
+def cost_columns(axes: Sequence[str]) -> list[Column]:
+    """A column for each axis."""
+    twins = all_links_only(axes)
+
+    def shown_with(key: str) -> str:
+        return "all-links" if key in twins else "per-agent" if AXES[key].all_links in twins else ""
+
+    return [Column(AXES[key].button, shown_with(key)) for key in axes]
+
+
 def reach_table(configurations: Sequence[Configuration], level: float, axes: Sequence[str]) -> list[Row]:
-    """What it took to reach the level, a column an axis."""
+    """What it took to reach the level, one column for each axis."""
     results = reach(configurations, level)
     lowest: dict[str, float] = {}
     for key in axes:
@@ -170,7 +195,7 @@ def _cell(values: Sequence[float], write: Callable[[float], str], best: float) -
         return Cell()
     low, high = write(min(values)), write(max(values))
     mean = _mean(values)
-    return Cell(write(mean), _range(low, high) if low != high else "", mean == best)
+    return Cell(write(mean), _range(low, high) if low != high else "", mean == best, mean)
 
 
 def _range(low: str, high: str) -> str:

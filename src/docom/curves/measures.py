@@ -1,4 +1,4 @@
-"""What can be an axis, what has a panel, and how numbers are written."""
+"""Which costs can be an axis, which measures have a panel, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from docom.metrics import MEANING
-from docom.report.links import LINK_SECONDS, Link
+from docom.names import nearest
+
+LINK_SECONDS = "link_seconds"  # of runs whose messages are priced on a link
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A cost that curves are drawn against. kind: its ladder of units in `UNITS`."""
+    """A cost that curves are drawn against.
+
+    key: its name in records.
+    button: its short name.
+    title: its long one.
+    kind: its ladder of units in `UNITS`.
+    all_links: for what is counted per agent, the key of the same cost on all links.
+    meaning: where it is not a measure of `docom.metrics`.
+    """
 
     key: str
     button: str
     title: str
     kind: str
+    all_links: str | None = None
+    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,13 +47,24 @@ class Panel:
 
 
 AXES: dict[str, Axis] = {
-    "bits": Axis("bits", "bits", "bits sent by one agent", "bits"),
-    "wire_bytes": Axis("wire_bytes", "bytes", "bytes on all links", "bytes"),
-    "samples": Axis("samples", "samples", "samples, all agents", "samples"),
-    "step": Axis("step", "steps", "steps", "steps"),
-    "seconds": Axis("seconds", "seconds", "compute time", "seconds"),
-    LINK_SECONDS: Axis(LINK_SECONDS, "seconds on this link", "time on this link", "seconds"),
-}
+    axis.key: axis
+    for axis in (
+        Axis("bits", "bits", "bits per agent", "bits", all_links="link_bits"),
+        Axis(
+            "link_bits", "bits", "bits on all links", "bits",
+            meaning="bits all agents have put on all links, by the paper's formula: a message to two neighbours counts twice",
+        ),
+        Axis(
+            "agent_bytes", "bytes", "bytes per agent", "bytes", all_links="wire_bytes",
+            meaning="bytes the average agent has put on its links, as encoded: a message to two neighbours counts twice",
+        ),
+        Axis("wire_bytes", "bytes", "bytes on all links", "bytes"),
+        Axis("samples", "samples", "samples, all agents", "samples"),
+        Axis("step", "steps", "steps", "steps"),
+        Axis("seconds", "seconds", "compute time", "seconds"),
+        Axis(LINK_SECONDS, "seconds on this link", "time on this link", "seconds"),
+    )
+}  # fmt: skip
 
 PANELS: dict[str, Panel] = {
     "loss_worst": Panel("loss_worst", "Worst loss"),
@@ -81,14 +104,29 @@ UNITS: dict[str, list[tuple[float, str]]] = {
 COUNTS = ("samples", "steps")
 
 
-def meaning(key: str, link: Link | None = None) -> str:
-    """What a measure is, in a line."""
-    if key == LINK_SECONDS:
-        return (
-            f"time on links of {link}: every round of messages, and the compute seconds of the run "
-            "(which in a simulation are those of all agents together)"
-        )
-    return MEANING[key]
+def axis_named(name: str) -> Axis:
+    """The axis with this key, or with this short name: ``"step"`` and ``"steps"``, ``"agent_bytes"`` and ``"bytes"``."""
+    by_button = {axis.button: axis for axis in reversed(AXES.values()) if axis.key != LINK_SECONDS}
+    found = AXES.get(name) or by_button.get(name)
+    if found is None:
+        raise nearest("axis", name, by_button)
+    return found
+
+
+def all_links_only(keys: Iterable[str]) -> set[str]:
+    """Those of the axes that only count on all links what another of them counts per agent."""
+    there = set(keys)
+    return {twin for key in there if (twin := AXES[key].all_links) in there}
+
+
+def panel_of(key: str) -> Panel:
+    """The panel of a measure; those without one of their own are titled by their key."""
+    return PANELS.get(key) or INSIDE.get(key) or Panel(key, key.replace("_", " ").capitalize())
+
+
+def meaning(key: str) -> str:
+    """What an axis or a measure is, in a line."""
+    return (AXES[key].meaning if key in AXES else "") or MEANING[key]
 
 
 def unit_for(kind: str, values: Iterable[float]) -> tuple[float, str]:
