@@ -67,6 +67,22 @@ def test_random_graphs_average_too(n: int, seed: int) -> None:
     assert np.abs(product - 1 / n).max() < 1e-8
 
 
+@pytest.mark.parametrize("where", [("ring", 7), ("ring", 12), ("star", 6), ("erdos-renyi:0.5", 8)])
+def test_all_machines_average_with_the_same_bits(where: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK's eigenvalues and eigenvectors differ from processor to processor in their last bits."""
+    network, eigh, draw = docom.network(*where, seed=1), np.linalg.eigh, np.random.default_rng(0)
+    here = averaging_matrices(network)
+
+    def elsewhere(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, vectors = eigh(matrix)
+        noise = 4e-16 * draw.standard_normal((2, *vectors.shape))
+        return values + noise[0, 0], vectors + noise[1]
+
+    monkeypatch.setattr(np.linalg, "eigh", elsewhere)
+    for _ in range(20):
+        assert all(map(np.array_equal, here, averaging_matrices(network)))
+
+
 def test_how_many_exchanges() -> None:
     """A ring of n has floor(n / 2) eigenvalues below 1; a hypercube's dimensions pair agents off, one neighbour a round."""
     assert [len(averaging_matrices(docom.network("ring", n))) for n in (3, 4, 8, 9)] == [1, 2, 4, 4]

@@ -7,6 +7,8 @@ average itself: on a hypercube the agents pair off along one dimension after the
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from docom.weights.matrices import Matrix
@@ -45,7 +47,7 @@ def _pairings(network: Network) -> list[Matrix]:
 
 def _filters(network: Network) -> list[Matrix]:
     eigenvalues: list[float] = []
-    for value in np.linalg.eigvalsh(network.matrix).tolist():
+    for value in _eigenvalues(network.matrix):
         if value < 1 - SAME and all(abs(value - known) > SAME for known in eigenvalues):
             eigenvalues.append(value)
     if len(eigenvalues) > MOST_EXCHANGES:
@@ -57,12 +59,52 @@ def _filters(network: Network) -> list[Matrix]:
     return [(network.matrix - value * identity) / (1 - value) for value in _spread_out(eigenvalues)]
 
 
+def _eigenvalues(W: Matrix) -> list[float]:
+    """The eigenvalues of W to the last bit, so that all machines average with the same matrices.
+
+    LAPACK's differ from processor to processor by a few units of rounding. The Rayleigh quotient of an eigenvector with such an
+    error is right to the square of it; here it is summed without rounding.
+    """
+    values, vectors = np.linalg.eigh(W)
+    return [_quotient(W, float(value), vectors[:, k]) for k, value in enumerate(values)]
+
+
+def _quotient(W: Matrix, value: float, v: Matrix) -> float:
+    """``v^T W v / v^T v``, as a few bits of ``value`` and an exactly summed correction."""
+    start = round(value * 2**30) / 2**30
+    i, j = np.nonzero(W)
+    wide, rest = _exact_product(W[i, j], v[i])
+    squares, errors = _exact_product(v, v)
+    terms = [
+        *_exact_product(wide, v[j]),
+        rest * v[j],
+        *_exact_product(np.full(len(v), -start), squares),
+        -start * errors,
+    ]
+    correction = math.fsum(np.concatenate(terms)) / math.fsum(np.concatenate([squares, errors]))
+    return start + round(correction * 2**80) / 2**80  # what is smaller is the eigenvector's error, not the eigenvalue
+
+
+def _exact_product(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
+    """Rounded products and what rounding took from them (Dekker, Veltkamp)."""
+    product = a * b
+    (a1, a2), (b1, b2) = _halves(a), _halves(b)
+    return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
+
+
+def _halves(a: Matrix) -> tuple[Matrix, Matrix]:
+    """Two numbers of 26 bits each whose sum is ``a``."""
+    scaled = 134217729.0 * a  # 2^27 + 1
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
 def _spread_out(values: list[float]) -> list[float]:
     """Leja's order, each value far from those before: the partial products stay small, and so do rounding errors."""
     left, ordered = sorted(values), [min(values)]
     left.remove(ordered[0])
     while left:
-        following = max(left, key=lambda value: float(np.sum(np.log(np.abs(value - np.array(ordered))))))
+        following = max(left, key=lambda value: math.prod(abs(value - known) for known in ordered))
         ordered.append(following)
         left.remove(following)
     return ordered
