@@ -6,6 +6,7 @@ import doctest
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -763,6 +764,50 @@ def test_results_do_not_depend_on_the_number_of_threads(dtype: torch.dtype) -> N
         alone = everything()
     with threads(2):
         assert_same_bits(everything(), alone)
+
+
+AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+import numba, torch
+from docom import numerics
+
+rows = [torch.randn(4, 30_000, generator=torch.Generator().manual_seed(seed)) for seed in range(8)]
+
+def kernels(x):
+    found = []
+    for k in (300, 301, 302, 303, 304, 305, 306, 307):
+        indices, values, _ = numerics.select_top(x, None, k)
+        found += [indices, values, numerics.sum_squares(x), numerics.combine(torch.empty_like(x), (0.5, x), (2, x))]
+    return found
+
+alone = [kernels(x) for x in rows]
+with ThreadPoolExecutor(8) as pool:
+    together = list(pool.map(kernels, rows))
+same = all(torch.equal(a, b) for mine, theirs in zip(alone, together) for a, b in zip(mine, theirs))
+print(numba.threading_layer(), same)
+"""
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_threads_that_call_at_the_same_moment_get_their_own_results(layer: str) -> None:
+    """In a process of its own, which memory shared by mistake, or numba's own pool entered by two threads, would end."""
+    environment = os.environ | {"OMP_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": layer}
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], env=environment, capture_output=True, text=True, check=False)
+    if "No threading layer could be loaded" in done.stderr:
+        pytest.skip(f"numba has no {layer} here")
+    assert (done.returncode, done.stdout.split()) == (0, [layer, "True"]), done.stderr
+
+
+def test_what_selections_keep_is_bounded() -> None:
+    """Of all the sizes that a thread has selected from, only the largest leaves memory behind."""
+    tracemalloc.start()
+    try:
+        for d in range(2000, 2100):
+            numerics.select_top(torch.ones(1, d), None, 5)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 * 3 * 4 * 2100
 
 
 @pytest.mark.parametrize("chosen", ["before import", "after import", "environment"])

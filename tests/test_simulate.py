@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil, comb, log2
@@ -19,7 +20,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import docom
 from conftest import least_squares
@@ -156,6 +157,39 @@ def test_a_module_with_dropout_repeats_itself_given_the_seed() -> None:
     torch.rand(5)
     assert torch.equal(one.x, run(problem, docom.DoCoM(lr=0.1, gamma=0.5), batch_size=3).x)
     assert not torch.equal(one.x, run(problem, docom.DoCoM(lr=0.1, gamma=0.5), batch_size=3, seed=1).x)
+
+
+@pytest.mark.parametrize("compressor", ["topk:0.05", "randk:0.05", "quantize:4", "topk:0.05,values=4"])
+def test_runs_in_several_threads_give_the_numbers_of_runs_in_turn(compressor: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    A, b = torch.randn(4, 20, 2000, generator=draw), torch.randn(4, 20, generator=draw)
+
+    def models(seed: int) -> Tensor:
+        method = docom.DoCoM(lr=1e-4, gamma=0.05, beta=0.1)
+        return docom.simulate(
+            LeastSquares(A, b), method, compressor=compressor, steps=20, batch_size=5, eval_every=20, seed=seed
+        ).x
+
+    seeds = range(6)
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(models, seeds))
+    assert all(map(torch.equal, together, map(models, seeds)))
+
+
+def test_modules_that_draw_do_so_for_themselves_in_several_threads() -> None:
+    """Torch has one generator for the dropout masks of all modules in a process."""
+    draw = torch.Generator().manual_seed(0)
+    data = [(torch.randn(30, 40, generator=draw), torch.randint(3, (30,), generator=draw)) for _ in range(3)]
+    module = nn.Sequential(nn.Linear(40, 60), nn.Dropout(0.5), nn.ReLU(), nn.Linear(60, 3))
+    problem = ModuleProblem(module, data)
+
+    def models(seed: int) -> Tensor:
+        return docom.simulate(problem, docom.DSGD(lr=0.1), steps=20, batch_size=8, eval_every=20, seed=seed).x
+
+    seeds = range(6)
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(models, seeds))
+    assert all(map(torch.equal, together, map(models, seeds)))
 
 
 @pytest.mark.parametrize("n", [1, 2])

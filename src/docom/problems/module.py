@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -382,24 +383,31 @@ class ModuleProblem(Problem):
         return sum(x.numel() * x.element_size() for x, _ in self.data)
 
 
+_lending = threading.RLock()
+
+
 @contextmanager
 def _borrowed(device: torch.device) -> Iterator[list[torch.Generator]]:
     """Torch's own generators for a device, which are as before when they are given back.
 
+    Every module of the process draws from them, so that one thread at a time has them: gradients of modules in several threads
+    are found one after the other.
+
     ``torch.manual_seed`` would write down the whole call stack for GPUs that were never used, which takes longer than the
     gradients of a small module.
     """
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        generators.append(
-            torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
-        )
-    states = [generator.get_state() for generator in generators]
-    try:
-        yield generators
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+    with _lending:
+        generators = [torch.default_generator]
+        if device.type == "cuda":
+            generators.append(
+                torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+            )
+        states = [generator.get_state() for generator in generators]
+        try:
+            yield generators
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
 
 
 def _checked(data: Sequence[Data]) -> list[Data]:

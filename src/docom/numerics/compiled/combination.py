@@ -15,7 +15,7 @@ from torch import Tensor
 
 from docom.numerics import plain
 from docom.numerics.compiled.intrinsics import pointer
-from docom.numerics.compiled.threads import threads_for
+from docom.numerics.compiled.threads import shared, threads_for
 from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
@@ -27,7 +27,7 @@ EMPTY: dict[torch.dtype, Any] = {
 }  # tell the kernel its type
 
 
-@jit(parallel=True)
+@shared
 def _combine(outs, ends, coefficients, operands, size, like, pieces):
     # Several combinations are worked out block by block: what one writes, the next finds in the cache.
     blocks = (size + BLOCK - 1) // BLOCK

@@ -6,9 +6,8 @@ import numba
 import numpy as np
 from torch import Tensor
 
-from docom.numerics.compiled.threads import as_array, threads_for
+from docom.numerics.compiled.threads import as_array, shared, threads_for
 from docom.numerics.rowmix import RowMix
-from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
@@ -16,7 +15,7 @@ from docom.rng.available import jit
 BLOCK = 4096  # columns worked on at a time: the sum so far stays in the first-level cache
 
 
-@jit(parallel=True)
+@shared
 def _add_sparse(out, indices, values, scale):
     for row in numba.prange(out.shape[0]):
         for j in range(indices.shape[1]):
@@ -30,7 +29,7 @@ def add_sparse(out: Tensor, indices: Tensor, values: Tensor, scale: float) -> No
     _add_sparse(array, indices.numpy(), as_array(values), array.dtype.type(scale))
 
 
-@jit(parallel=True)
+@shared
 def _mix(out, rows, offsets, sources, weights, accumulate):
     m, d = out.shape
     for row in numba.prange(m):
@@ -53,7 +52,7 @@ def mix(out: Tensor, rows: Tensor, by: RowMix, scale: float, accumulate: bool) -
     return out
 
 
-@jit(parallel=True)
+@shared
 def _mix_sparse(out, indices, values, offsets, sources, weights):
     for row in numba.prange(out.shape[0]):
         target = out[row]
@@ -71,7 +70,7 @@ def mix_sparse(out: Tensor, indices: Tensor, values: Tensor, by: RowMix, scale: 
     _mix_sparse(array, indices.numpy(), as_array(values), by.offsets, by.sources, weights)
 
 
-@jit(parallel=True)
+@shared
 def _add_selected(hat, gap, indices, values, own, scale, offsets, sources, weights):
     for row in numba.prange(hat.shape[0]):
         mine, copies, target = own[row], hat[row], gap[row]

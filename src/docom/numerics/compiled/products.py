@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from docom.numerics.compiled.sums import BLOCK, DEPTH, fold, sum_row
-from docom.numerics.compiled.threads import as_array, threads_for
-from docom.rng.available import jit
+from docom.numerics.compiled.threads import as_array, shared, threads_for
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 
-@jit(parallel=True)
+@shared
 def _product(matrix, factor, out):
     m, rows, columns = matrix.shape
     for item in numba.prange(m):
@@ -35,7 +34,7 @@ def product(matrix: Tensor, factor: Tensor) -> Tensor:
     return out
 
 
-@jit(parallel=True)
+@shared
 def _product_transposed(matrix, factor, out):
     m, rows, columns = matrix.shape
     for item in numba.prange(m):
@@ -56,7 +55,7 @@ def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
     return out
 
 
-@jit(parallel=True)
+@shared
 def _orthonormalise(columns, tiny, out):
     m, rows, ranks = columns.shape
     for item in numba.prange(m):

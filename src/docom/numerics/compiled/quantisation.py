@@ -10,7 +10,7 @@ from torch import Tensor
 from docom import rng
 from docom.numerics import plain
 from docom.numerics.compiled.sums import BLOCK, DEPTH, sum_row
-from docom.numerics.compiled.threads import as_array, threads_for
+from docom.numerics.compiled.threads import as_array, shared, threads_for
 from docom.numerics.rowmix import RowMix
 from docom.rng.available import jit
 from docom.rng.compiled import BLOCKS, philox_words, round_keys
@@ -37,7 +37,7 @@ def _round(x, hat, has_hat, factor, words, top, out):
             out[i] = np.int16(-level if x[i] < 0 else level)
 
 
-@jit(parallel=True)
+@shared
 def _quantise(x, hat, has_hat, levels, agents, step, k0, k1, high_seed, norms, out):
     # A row's norm and its rounding one after the other: the second time the row is in the cache.
     m, d = x.shape
@@ -80,7 +80,7 @@ def quantise(
     return norms, out
 
 
-@jit(parallel=True)
+@shared
 def _dequantise(unit, quantised, out):
     for row in numba.prange(out.shape[0]):
         for i in range(out.shape[1]):
@@ -95,7 +95,7 @@ def dequantise(unit: Tensor, quantised: Tensor) -> Tensor:
     return out
 
 
-@jit(parallel=True)
+@shared
 def _add_quantised(hat, mixed, unit, quantised, own, offsets, sources, weights):
     m, d = hat.shape
     real = hat.dtype.type

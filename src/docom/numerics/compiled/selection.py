@@ -8,7 +8,8 @@ result never depends on it.
 
 from __future__ import annotations
 
-from functools import cache
+import threading
+from typing import Any
 
 import numba
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from docom.numerics.compiled.intrinsics import bit_pattern, lowest_bit
-from docom.numerics.compiled.threads import as_array, threads_for
+from docom.numerics.compiled.threads import as_array, shared, threads_for
 from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
@@ -108,7 +109,7 @@ def _bound(code, k, top, pool, histogram):
     return found
 
 
-@jit(parallel=True)
+@shared
 def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, values, nonfinite):
     for row in numba.prange(x.shape[0]):
         thread = numba.get_thread_id()
@@ -140,7 +141,7 @@ def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, val
 def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `docom.numerics.select_top`."""
     m, d = x.shape
-    codes, pools, places = _selection_scratch(threads_for(4 * x.numel()), d, x.dtype)
+    codes, pools, places = _scratch.take(threads_for(4 * x.numel()), d, x.dtype)
     indices = torch.empty(m, k, dtype=torch.int32 if d < 2**31 else torch.int64)
     values = torch.empty(m, k, dtype=x.dtype)
     nonfinite = torch.empty(m, dtype=torch.bool)
@@ -153,8 +154,37 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     return indices, values, nonfinite
 
 
-@cache
-def _selection_scratch(threads: int, d: int, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    shape = (threads, d + 1)  # compaction writes one entry ahead
-    where = np.int32 if d < 2**31 else np.int64
-    return np.empty((threads, d), UNSIGNED[dtype]), np.empty(shape, UNSIGNED[dtype]), np.empty(shape, where)
+class _Scratch(threading.local):
+    """Where selections work: memory of the calling thread's own, so that several threads may select at once.
+
+    It is kept for the next selection, since new memory would cost as much again: one array for each use and type, as large as
+    the largest selection so far, given back when the thread ends.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, Any], np.ndarray] = {}
+        self.shape: tuple[int, int, torch.dtype] | None = None
+        self.arrays: tuple[np.ndarray, ...] = ()
+
+    def take(self, threads: int, d: int, dtype: torch.dtype) -> tuple[np.ndarray, ...]:
+        """Codes, pools and places: a row for each thread that shares the selection, with anything in it."""
+        if self.shape != (threads, d, dtype):
+            unsigned, where = UNSIGNED[dtype], np.int32 if d < 2**31 else np.int64
+            codes = self._rows("codes", threads, d, unsigned)
+            # Compaction writes one entry ahead.
+            self.arrays = (
+                codes,
+                self._rows("pools", threads, d + 1, unsigned),
+                self._rows("places", threads, d + 1, where),
+            )
+            self.shape = threads, d, dtype
+        return self.arrays
+
+    def _rows(self, use: str, rows: int, width: int, kind: Any) -> np.ndarray:
+        kept = self.kept.get((use, kind))
+        if kept is None or kept.size < rows * width:
+            kept = self.kept[use, kind] = np.empty(rows * width, kind)
+        return kept[: rows * width].reshape(rows, width)
+
+
+_scratch = _Scratch()

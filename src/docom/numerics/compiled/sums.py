@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from docom.numerics.compiled.threads import as_array, threads_for
+from docom.numerics.compiled.threads import as_array, shared, threads_for
 from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
@@ -96,13 +96,13 @@ def sum_row(x, hat, has_hat, square, stack):
     return fold(stack[0], BLOCK)
 
 
-@jit(parallel=True)
+@shared
 def _sum_powers(x, square, out):
     for row in numba.prange(x.shape[0]):
         out[row] = sum_row(x[row], x[row], False, square, np.empty((DEPTH, BLOCK)))
 
 
-@jit(parallel=True)
+@shared
 def _nonfinite_rows(x, out):
     for row in numba.prange(x.shape[0]):
         zero = x.dtype.type(0)

@@ -1,13 +1,18 @@
-"""How many threads a kernel gets, and rows as arrays."""
+"""Kernels that share their rows out over threads: how many they get, and that several threads may call them."""
 
 from __future__ import annotations
 
-from functools import cache
+import threading
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
+
+from docom.rng.available import jit
 
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
@@ -17,6 +22,28 @@ SHARED_FROM = 1 << 16  # numbers from which a kernel is shared out over threads
 def as_array(x: Tensor) -> np.ndarray:
     """The rows as numba takes them; shares memory where they are contiguous."""
     return x.detach().contiguous().numpy()
+
+
+_turn = threading.Lock()
+
+
+def shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``numba.njit(parallel=True)`` for a kernel, safe to call from several threads at once.
+
+    Numba's own pool of threads, which it falls back to where it finds neither OpenMP nor TBB, ends the process where two
+    threads come at the same time. There they come one after the other.
+    """
+    kernel = jit(parallel=True)(function)
+    _start_threads()
+    if numba.threading_layer() != "workqueue":
+        return kernel
+
+    @wraps(function)
+    def in_turn(*arguments: Any) -> Any:
+        with _turn:
+            return kernel(*arguments)
+
+    return in_turn
 
 
 @cache
