@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docom.algorithms import ALGORITHMS
-from docom.presets import TITLES
+from docom.algorithms import ALGORITHMS, title
 
 START, END = "<!-- algorithms: made by docs/tables.py -->", "<!-- end of algorithms -->"
 
@@ -19,9 +18,8 @@ def algorithm_table() -> str:
     for name, kind in ALGORITHMS.items():
         facts = kind.facts
         optimum = "yes" if facts.reaches_optimum else "no"
-        title = TITLES.get(name, name)
         lines.append(
-            f"| {title} | `{kind.__name__}` `{name}` | {facts.paper} | {facts.messages} | {facts.gradients} | "
+            f"| {title(name)} | `{kind.__name__}` `{name}` | {facts.paper} | {facts.messages} | {facts.gradients} | "
             f"{facts.memory} d | {optimum} |"
         )
     return "\n".join(lines)

@@ -17,9 +17,9 @@ from docom import combine
 class AveragedChoco(docom.Algorithm):
     """CHOCO-SGD along a running average of its gradients."""
 
-    lr: float
-    gamma: float | str = "auto"
-    beta: float = 0.2
+    lr: float = docom.learning_rate()
+    gamma: float | str = docom.consensus_step("model")
+    beta: float = docom.step_size(0.2, at_most=1)
     name = "averaged-choco"
     channels = {"model": "compressed"}  # noqa: RUF012
     facts = docom.Facts("this example", "1 compressed", "b", 4, False)

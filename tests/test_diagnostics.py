@@ -19,7 +19,6 @@ from docom.channels import Meter
 from docom.config import RunConfig
 from docom.diagnostics import (
     PARTS,
-    TRACKED,
     Diagnostics,
     Divergence,
     advice,
@@ -157,7 +156,7 @@ def test_every_method_can_be_looked_into_and_runs_as_it_would(name: str, compres
     assert set(last) <= set(MEANING)
     assert all(math.isfinite(value) for value in last.values())
     assert ("potential" in last) == (name == "docom")
-    assert ("tracker_error" in last) == (name in TRACKED)
+    assert ("tracker_error" in last) == (docom.ALGORITHMS[name].tracked is not None)
     assert last.get("tracker_error", 0.0) < 1e-9
     for variable, channel in kind.channels.items():
         if channel == "compressed":
@@ -168,7 +167,7 @@ def test_every_method_can_be_looked_into_and_runs_as_it_would(name: str, compres
 
 
 def test_the_tables_of_trackers_agree() -> None:
-    assert {name: names for name, names in TRACKED_BY_HAND.items() if names is not None} == TRACKED
+    assert {name: method.tracked for name, method in docom.ALGORITHMS.items()} == TRACKED_BY_HAND
 
 
 def test_the_recorded_potential_is_that_of_the_theory() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from docom.diagnostics import PARTS, TRACKED
+import docom
+from docom.diagnostics import PARTS
 from launching import TESTS, finish, torchrun
 from same_diagnosis import CASES, LEFT_AT, carry_out, config
 
@@ -82,7 +83,7 @@ def test_each_method_shows_what_it_has(folders: Folders) -> None:
         algorithm, last = config(case).algorithm, records(folders[1], case)[-1]
         assert ("potential" in last) == (algorithm == "docom")
         assert {f"potential_{part}" for part in PARTS} <= set(last) or algorithm != "docom"
-        assert ("tracker_error" in last) == (algorithm in TRACKED)
+        assert ("tracker_error" in last) == (docom.ALGORITHMS[algorithm].tracked is not None)
         assert ("delta_model_least" in last) == ("drift_model" in last) == (algorithm != "gt-hsgd")
 
 

@@ -11,6 +11,7 @@ from docom.bench import parts
 from docom.capture import WARM_UP
 from docom.channels import Meter
 from docom.simulator import Simulation
+from test_declarations import EveryOther
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -72,6 +73,19 @@ def test_every_method_runs_captured_as_it_does_one_kernel_at_a_time(name: str) -
         training.settle()
         found.append(training.algorithm.iterate(training.state))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+def test_a_method_that_looks_at_the_number_of_its_step_has_the_numbers_of_a_cpu() -> None:
+    found = {}
+    for device in ("cpu", "cuda"):
+        simulation = Simulation(mlp(), EveryOther(lr=0.05), batch_size=3, dtype=torch.float64, device=device)
+        training = simulation.begin()
+        for _ in range(20):
+            training.take_step()
+        training.settle()
+        assert training.captured is None
+        found[device] = training.state.x.cpu()
+    torch.testing.assert_close(found["cuda"], found["cpu"], rtol=1e-9, atol=1e-9)
 
 
 def test_a_run_that_overflows_names_agent_variable_and_step() -> None:

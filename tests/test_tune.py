@@ -18,12 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from docom.algorithms import ALGORITHMS
+from docom.algorithms.declarations import RATES as LR
+from docom.algorithms.declarations import WEIGHTS as BETA
 from docom.cli import main
 from docom.config import RunConfig, dump, read
 from docom.layout import Layout
 from docom.records import Record
 from docom.runner import execute
-from docom.tune import BETA, LR, OBJECTIVE, Search, Trial, gammas, paper_grid, require_optuna
+from docom.tune import OBJECTIVE, Search, Trial, gammas, paper_grid, require_optuna
 
 optuna = pytest.importorskip("optuna", reason="absent: optuna (pip install 'docom[tune]')")
 

@@ -21,7 +21,7 @@ _WHERE: dict[str, str | None] = {
         [
             "DoCoM", "DSGD", "GNSD", "DeTAG", "GTHSGD", "ChocoSGD", "BEER", "CEDAS", "CDProxSGT", "L1", "MoTEF", "LEAD",
             "D2", "EXTRA", "QGDSGDm", "MomentumTracking", "AllReduceSGD", "AllReduceSTORM", "Algorithm", "Facts", "State",
-            "ALGORITHMS", "register",
+            "ALGORITHMS", "register", "step_size", "learning_rate", "consensus_step", "compressor_of",
         ],
         "docom.algorithms",
     ),
@@ -93,7 +93,11 @@ if TYPE_CHECKING:
         MoTEF,
         QGDSGDm,
         State,
+        compressor_of,
+        consensus_step,
+        learning_rate,
         register,
+        step_size,
     )
     from docom.compressors import (
         COMPRESSORS,

@@ -24,7 +24,7 @@ class StepSizes:
     """The step sizes of a method on the device: numbers where they are constant, else 0-d tensors that follow the step."""
 
     def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        schedules = algorithm.steps()
+        schedules = algorithm.schedules()
         self.constant = {name: s(0) for name, s in schedules.items() if isinstance(s, Constant)}
         self.varying = {name: s for name, s in schedules.items() if name not in self.constant}
         self.table = torch.zeros(TABLE, max(1, len(self.varying)), dtype=torch.float64, device=device)
@@ -41,11 +41,27 @@ class StepSizes:
         self.until = step + TABLE
 
     def at(self, counter: Tensor, step: int) -> Hyper:
-        """The sizes of the step that ``counter`` says; ``t`` is the number of the step that is being captured."""
+        """The sizes of the step that ``counter`` says, while step ``step`` is being captured."""
         if not self.varying:
-            return Hyper(t=step, **self.constant)
+            return Captured(step, self.constant)
         row = self.table.index_select(0, (counter - self.start).reshape(1))[0]
-        return Hyper(t=step, **self.constant, **dict(zip(self.varying, row, strict=True)))
+        return Captured(step, self.constant | dict(zip(self.varying, row, strict=True)))
+
+
+class Captured(Hyper):
+    """The step sizes of a step that is being captured, for itself and all that follow: it has no number of its own."""
+
+    @property
+    def t(self) -> int:
+        """Refused: replayed steps would all see the number of this one."""
+        raise StepNumberRead(
+            "the method looked at hyper.t for the first time in a step that is captured on the GPU; look at it in every step, "
+            "or give what depends on it as a schedule"
+        )
+
+
+class StepNumberRead(RuntimeError):
+    """A captured step wanted to know its number."""
 
 
 class CapturedStep:
@@ -65,7 +81,7 @@ class CapturedStep:
                 self.counter.add_(1)
         except RuntimeError as error:
             first = error.__context__ or error  # ending a capture that failed is an error of its own
-            if isinstance(first, torch.OutOfMemoryError):
+            if isinstance(first, torch.OutOfMemoryError | StepNumberRead):
                 raise first from None
             raise RuntimeError(
                 f"step {step} cannot be captured on the GPU, most likely since a module waits for it there "

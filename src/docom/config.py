@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from docom.algorithms import Algorithm, find
-from docom.algorithms.cdproxsgt import L1
 from docom.names import nearest
 from docom.problems import Problem
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SCIENTIFIC = re.compile(r"^[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$")
 DEVICES = ("cpu", "cuda")
+OPTIONS = ("lr", "gamma", "beta")  # step sizes with an option of their own on the command line; others take --set
 # Settings that are whole numbers, and the least each may be; those below may also be left out.
 LEAST = {"steps": 0, "eval_every": 1, "seed": 0, "agents": 1, "batch_size": 1, "eval_samples": 1, "grad_every": 1,
          "threads": 1}  # fmt: skip
@@ -88,13 +88,11 @@ class RunConfig:
             if value is None and known[name] is not None:
                 raise ValueError(f"{self.algorithm}: {name} is empty; give it a value, or leave it out")
         hyper = dict(self.hyper)
-        if "lr" not in hyper and "lr" in known:
-            raise ValueError(f"{self.algorithm} needs a learning rate: give --lr, or lr under hyper: in the file")
-        if isinstance(hyper.get("prox"), str):
-            name, _, weight = hyper["prox"].partition(":")
-            if name != "l1":
-                raise nearest("prox", name, ["l1"])
-            hyper["prox"] = L1(float(weight))
+        for name, default in known.items():
+            if default is MISSING and name not in hyper:
+                what = "a learning rate" if name == kind.learning_rate_name() else name
+                option = f"--{name}" if name in OPTIONS else f"--set {name}=..."
+                raise ValueError(f"{self.algorithm} needs {what}: give {option}, or {name} under hyper: in the file")
         return kind(**hyper)
 
     def build_problem(self, home: Path) -> Problem:

@@ -14,6 +14,7 @@ out of it. Gossip scales with its vectors, so they are brought back to length on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot, log, sqrt
 
@@ -22,13 +23,13 @@ from torch import Tensor
 
 from docom import rng
 from docom.algorithms import Algorithm
+from docom.algorithms.declarations import AUTO
 from docom.channels import CompressedChannel
 from docom.compressors import Bound, Compressor, EdgeLowRank, Identity, MeanLowRank, Quantizer, RandK, TopK, parse
 from docom.compressors.quantizer import BoundQuantizer
 from docom.compressors.scopes import PerTensor
 from docom.layout import Layout
 from docom.numerics import combine, mix
-from docom.schedules import Schedule
 from docom.transports import InProcess
 from docom.weights import Network
 
@@ -66,10 +67,7 @@ def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[st
             f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
         )
     chosen: dict[str, Compressor] = dict.fromkeys(algorithm.channels, compressor)
-    second = getattr(algorithm, "compressor_g", None)
-    if second is not None:
-        chosen["tracker"] = parse(second)
-    return chosen
+    return chosen | {variable: parse(own) for variable, own in algorithm.own_compressors().items()}
 
 
 def resolve_gamma(
@@ -79,20 +77,41 @@ def resolve_gamma(
 
     The step is a property of graph and compressor: it does not depend on the run's seed, so that seeds can be compared.
     """
-    gamma, gamma_g = getattr(algorithm, "gamma", None), getattr(algorithm, "gamma_g", None)
-    second = wire.get("tracker", wire.get("model"))
-    if gamma == "auto" and gamma_g is None and second != wire.get("model") and hasattr(algorithm, "gamma_g"):
-        gamma_g = "auto"  # two compressors want two steps
-    wanted = {"gamma": wire.get("model")} if gamma == "auto" else {}
-    if gamma_g == "auto":
-        wanted["gamma_g"] = second
-    alpha = algorithm.steps().get("alpha")
-    damping = alpha.value if isinstance(alpha, Schedule) else 1.0
-    measured: dict[str, Measured] = {}
-    for name, compressor in wanted.items():
-        assert compressor is not None
-        measured[name] = measure_gamma(graph, compressor, layout, damping=damping, share=algorithm.gamma_share)
-    return algorithm.with_gamma({name: found.gamma for name, found in measured.items()}), measured
+    measured = {
+        name: measure_step(algorithm, name, wire, graph, layout)
+        for name, size in algorithm.step_sizes().items()
+        if size.consensus_of and _is_automatic(algorithm, name, wire)
+    }
+    return algorithm.with_step_sizes({name: found.gamma for name, found in measured.items()}), measured
+
+
+def measure_step(
+    algorithm: Algorithm, name: str, wire: dict[str, Compressor], graph: Network, layout: Layout
+) -> Measured:
+    """One of a method's consensus steps, measured: the smallest that one of its variables needs."""
+    size = algorithm.step_sizes()[name]
+    damping = _damping(algorithm, size.consensus_of)
+    each = dict.fromkeys(wire[variable] for variable in size.consensus_of)  # equal compressors are measured once
+    found = [measure_gamma(graph, compressor, layout, damping=damping, share=size.share) for compressor in each]
+    return min(found, key=lambda one: one.gamma)
+
+
+def _is_automatic(algorithm: Algorithm, name: str, wire: dict[str, Compressor]) -> bool:
+    """Whether a consensus step is to be measured: where it is "auto", or stands for one that is, of other compressors."""
+    value, sizes = getattr(algorithm, name), algorithm.step_sizes()
+    if value is None and (like := sizes[name].like) is not None:
+        own, others = ({wire[variable] for variable in sizes[which].consensus_of} for which in (name, like))
+        return bool(getattr(algorithm, like) == AUTO and own != others)
+    return bool(value == AUTO)
+
+
+def _damping(algorithm: Algorithm, variables: Sequence[str]) -> float:
+    """The share of a message by which the method moves the public copies of these variables."""
+    schedules = algorithm.schedules()
+    damped = [
+        schedules[name].value for name, size in algorithm.step_sizes().items() if {*size.damping_of} & {*variables}
+    ]
+    return min(damped, default=1.0)
 
 
 def measure_gamma(

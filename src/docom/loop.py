@@ -52,6 +52,7 @@ class Training:
     captured: CapturedStep | None = None
     per_step: dict[str, int] = field(default_factory=dict)  # rounds of each channel in a captured step
     samples_per_step: int = 0
+    looks_at_t: bool = False  # whether a step of the algorithm has looked at its number
     advances: int = 0  # of this object, however many steps the run had before
 
     @staticmethod
@@ -71,7 +72,9 @@ class Training:
             elif self.advances == WARM_UP and self.capturable:
                 self._capture()
             else:
-                self._step(self.algorithm.hyper(self.step), self.step)
+                hyper = self.algorithm.hyper(self.step)
+                self._step(hyper, self.step)
+                self.looks_at_t |= hyper.t_was_read
         except NonFiniteVariable as error:
             raise self.diverged(error) from None
         except ExchangeError as error:
@@ -103,9 +106,9 @@ class Training:
 
     @property
     def capturable(self) -> bool:
-        """Whether a step can be captured on a GPU and replayed."""
+        """Whether a step can be captured on a GPU and replayed: with the same numbers and branches every time."""
         on_gpu = self.oracle.agents.device.type == "cuda"
-        return on_gpu and self.channels.capturable and self.oracle.capturable
+        return on_gpu and not self.looks_at_t and self.channels.capturable and self.oracle.capturable
 
     def _capture(self) -> None:
         """Capture this step, which counts on the host what every step counts there, and do it."""
@@ -159,7 +162,7 @@ class Training:
         more = "" if len(agents) <= 5 else f" and {len(agents) - 5} more"
         return FloatingPointError(
             f"{who}{more}, step {step}: NaN or infinity in the {error.variable}; "
-            f"{self.algorithm.name} has diverged, lower lr or gamma"
+            f"{self.algorithm.name} has diverged, lower {self.algorithm.to_lower}"
         )
 
 

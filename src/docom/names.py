@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
@@ -12,6 +14,18 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
     close = get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
+
+
+def check_name(kind: type[Any], known: type | None) -> None:
+    """Refuse to register a class that has no name, or one that another class has; a class may be registered again."""
+    name = getattr(kind, "name", None)
+    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_.-]+", name)):
+        raise ValueError(
+            f'{kind.__name__} needs a name of letters, digits and dashes to be called by, such as name = "my-own", '
+            f"got {name!r}"
+        )
+    if known is not None and known.__qualname__ != kind.__qualname__:
+        raise ValueError(f"the name {name!r} is taken by {known.__name__}; choose another")
 
 
 def split_spec(spec: str) -> tuple[str, list[str], dict[str, str]]:

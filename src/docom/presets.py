@@ -26,28 +26,28 @@ class Setting:
     @property
     def label(self) -> str:
         """``DoCoM, top-k 5%``."""
-        title = TITLES.get(self.algorithm, self.algorithm)
-        return title if self.compressor == "none" else f"{title}, {describe_compressor(self.compressor)}"
+        return label(self.algorithm, self.compressor)
 
     @property
     def messages(self) -> int:
-        """Compressed messages a step."""
-        return 2 if self.algorithm in TWO_MESSAGES else 1
+        """Compressed messages per step."""
+        from docom.algorithms import find  # loads torch, which `docom theory` does without
+
+        return sum(kind == "compressed" for kind in find(self.algorithm).channels.values())
 
     @property
     def points(self) -> int:
-        """Gradients a step on one batch."""
-        return 2 if self.algorithm in TWO_POINTS and self.hyper.get("beta") != 1 else 1
+        """Gradients per step on one batch."""
+        from docom.algorithms import find
+
+        return find(self.algorithm)(**self.hyper).points_per_step
 
 
-TWO_MESSAGES = ("docom", "beer", "motef", "cdproxsgt")
-TWO_POINTS = ("docom", "gt-hsgd", "allreduce-storm")
-TITLES = {
-    "docom": "DoCoM", "dsgd": "DSGD", "gnsd": "GNSD", "detag": "DeTAG", "gt-hsgd": "GT-HSGD", "choco-sgd": "CHOCO-SGD",
-    "beer": "BEER", "cedas": "CEDAS", "cdproxsgt": "CDProxSGT", "motef": "MoTEF", "lead": "LEAD", "d2": "D2",
-    "extra": "EXTRA", "qg-dsgdm": "QG-DSGDm", "momentum-tracking": "Momentum Tracking",
-    "allreduce-sgd": "All-reduce SGD", "allreduce-storm": "All-reduce STORM",
-}  # fmt: skip
+def label(algorithm: str, compressor: str) -> str:
+    """What a curve is called: ``DoCoM, top-k 5%``."""
+    from docom.algorithms import title
+
+    return title(algorithm) if compressor == "none" else f"{title(algorithm)}, {describe_compressor(compressor)}"
 
 
 def describe_compressor(spec: str) -> str:

@@ -1,6 +1,7 @@
 """The search for a method's step sizes: every point of a grid by the same number of steps, the worst loss at the end decides.
 
-The grids are the paper's: lr from {0.1, 0.01, 0.001}, gamma from the compressor's delta upwards, beta from {1e-4, ..., 0.9}.
+The grids are what a method declares for its step sizes. For the library's they are the paper's: lr from {0.1, 0.01, 0.001}, gamma
+from the compressor's delta upwards, beta from {1e-4, ..., 0.9}.
 Equal steps of one method are equal bits, so the trials are compared as the paper compares methods. Optuna deals the points and
 gives up those that stay behind the median of the ones before; a run that diverges is given up as well.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, isfinite, log, prod
 from pathlib import Path
 from time import perf_counter
@@ -28,8 +29,6 @@ from docom.runfolder import write_whole
 from docom.runner import assemble, measurement, on_threads
 
 OBJECTIVE = "loss_worst"
-LR = (0.1, 0.01, 0.001)
-BETA = (1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9)
 LARGEST_RATIO, MOST_GAMMAS, UNKNOWN_DELTA = 2.5, 8, 0.05
 LOOKS = 10  # evaluations of a trial, at least: without any on the way nothing could be given up early
 
@@ -37,10 +36,14 @@ Grid = dict[str, list[Any]]
 
 
 def paper_grid(config: RunConfig, layout: Layout) -> Grid:
-    """What the paper tries, for those of its step sizes that the method has."""
-    grids = {"lr": list(LR), "gamma": gammas(_delta(config, layout)), "beta": list(BETA)}
-    has = {f.name for f in fields(find(config.algorithm))}
-    return {name: values for name, values in grids.items() if name in has}
+    """What the method declares for its step sizes: the values that the paper tries, consensus steps from delta upwards."""
+    grid: Grid = {}
+    for name, size in find(config.algorithm).step_sizes().items():
+        if size.grid:
+            grid[name] = list(size.grid)
+        elif size.consensus_of and size.like is None:
+            grid[name] = gammas(_delta(config, layout))
+    return grid
 
 
 def gammas(delta: float | None) -> list[float]:

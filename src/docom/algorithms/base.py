@@ -8,26 +8,55 @@ A step is cut at the gradient, so that the simulator, real processes and a user'
 * ``absorb(state, grads, channels, hyper)``: the second half, with the gradients at those points, all on one batch.
 * ``iterate(state)``: what is evaluated; the model rows unless a method says otherwise.
 
-``hyper`` holds the number t of the step and its step sizes. Rows are updated in place by `docom.numerics.combine`; they keep
+``hyper`` holds the step sizes of the step, by the names that the method's fields declare (`docom.algorithms.declarations`),
+and its number. Rows are updated in place by `docom.numerics.combine`; they keep
 their addresses for the whole run.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from docom import schedules
+from docom.algorithms import declarations
+from docom.algorithms.declarations import AUTO, StepSize
 from docom.channels import Channels
 from docom.schedules import Schedule, Step
 
-Hyper = SimpleNamespace
+
+class Hyper:
+    """The step sizes of one step, by name: ``hyper.lr``; and which step it is.
+
+    first: whether this is step 0. t: the number of the step. On a GPU a step that does not look at ``t`` is captured once and
+    replayed, which is faster; a step size that follows t is better declared, and given as a schedule.
+
+    >>> Hyper(3, {"lr": 0.1}).lr
+    0.1
+    """
+
+    def __init__(self, t: int, sizes: Mapping[str, Any], method: str = "the method") -> None:
+        self.__dict__.update(sizes)
+        self._t, self._method, self._names = t, method, tuple(sizes)
+        self.first = t == 0
+        self.t_was_read = False
+
+    @property
+    def t(self) -> int:
+        """The number of the step."""
+        self.t_was_read = True
+        return self._t
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self._method} has no step size {name!r}, it has {', '.join(self._names) or 'none'}; declare it as a field, "
+            f"such as {name}: float = docom.step_size(0.1)"
+        )
 
 
 class State:
@@ -63,13 +92,16 @@ class State:
 
 @dataclass(frozen=True)
 class Facts:
-    """A method at a glance, for tables: where it comes from and what a step costs."""
+    """A method at a glance, for tables and figures: where it comes from, what a step costs, how it is shown."""
 
     paper: str
     messages: str  # vectors sent to each neighbour a step
     gradients: str  # per-sample gradients a step at batch b
     memory: int  # rows of d numbers an agent keeps, channels included
     reaches_optimum: bool  # reaches the exact optimum with full gradients on heterogeneous data
+    title: str = ""  # its name for people; by default the one it is registered by
+    colour: str = ""  # of its curves, such as "#d62f4b"; by default one that no other method has
+    when: str = ""  # when to take it, in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,28 +121,16 @@ class Algorithm(ABC):
     # Each variable that is communicated: "compressed", "uncompressed" or "mean" (see docom.channels.open_channels).
     channels: ClassVar[dict[str, str]]
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
-    gamma_share: ClassVar[float] = 1.0  # the model moves by gamma_share * gamma * gap
-    tracker: ClassVar[str | None] = None  # the rows that follow the agents' average gradient, where there are such
-    divides_by_lr: ClassVar[bool] = False  # lr = 0 is then no step size
+    # The rows whose average over the agents is that of other rows at all times: the tracker and what it tracks.
+    tracked: ClassVar[tuple[str, str] | None] = None
 
     def __post_init__(self) -> None:
         if self.b0 is not None and self.b0 != "full" and not (isinstance(self.b0, int) and self.b0 >= 1):
             raise ValueError(f'b0 is a number of samples >= 1, "full" or None, got {self.b0!r}')
         if self.output not in ("last", "uniform"):
             raise ValueError(f'output is "last" or "uniform", got {self.output!r}')
-        for name, limit in LIMITS.items():
-            if not hasattr(self, name):
-                continue
-            value = getattr(self, name)
-            if (value is None and name == "gamma_g") or (value == "auto" and name in ("gamma", "gamma_g")):
-                continue
-            if value is None:
-                raise TypeError(f"{self.name}: {name} is a number or a schedule, got None")
-            start = schedules.parse(value).value
-            allowed = 0 <= start < limit if name in MAY_VANISH else 0 < start <= limit
-            if not allowed:
-                bound = "in [0, 1)" if name in MAY_VANISH else "in (0, 1]" if limit == 1 else "> 0 and finite"
-                raise ValueError(f"{self.name}: {name} must be {bound}, got {value}")
+        for name, size in self.step_sizes().items():
+            size.check(self.name, name, getattr(self, name))
 
     @abstractmethod
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
@@ -142,38 +162,49 @@ class Algorithm(ABC):
         """
         return None
 
-    def steps(self) -> dict[str, Schedule]:
-        """The step sizes of this method as schedules."""
-        return self._steps
+    @classmethod
+    def step_sizes(cls) -> Mapping[str, StepSize]:
+        """What the method declares about its step sizes, by name."""
+        return declarations.step_sizes(cls)
+
+    @classmethod
+    def learning_rate_name(cls) -> str | None:
+        """The name of the step size along the gradient."""
+        return next((name for name, size in cls.step_sizes().items() if size.learning_rate), None)
+
+    def schedules(self) -> dict[str, Schedule]:
+        """The step sizes of this method over time; those that are still to be measured are left out."""
+        return self._schedules
 
     @cached_property
-    def _steps(self) -> dict[str, Schedule]:
+    def _schedules(self) -> dict[str, Schedule]:
         found = {}
-        for name in (field.name for field in fields(self)):
+        for name, size in self.step_sizes().items():
             value = getattr(self, name)
-            if name in LIMITS and value is not None and value != "auto":
+            if value is None and size.like is not None:
+                value = getattr(self, size.like)
+            if not (isinstance(value, str) and value == AUTO):
                 found[name] = schedules.parse(value)
         return found
 
-    def hyper(self, t: int) -> Hyper:
-        """The number t of the step and its step sizes."""
-        return Hyper(t=t, **{name: schedule(t) for name, schedule in self.steps().items()})
+    def hyper(self, t: int, **given: Any) -> Hyper:
+        """The step sizes of step t; those that are given instead of the method's own."""
+        return Hyper(t, {name: schedule(t) for name, schedule in self.schedules().items()} | given, self.name)
 
-    def with_gamma(self, gammas: dict[str, Any]) -> Self:
-        """The same method with its automatic consensus steps filled in."""
-        return replace(self, **gammas)
+    @property
+    def to_lower(self) -> str:
+        """The step sizes to lower when a run diverges: ``lr or gamma``."""
+        sizes = self.step_sizes().items()
+        return " or ".join(n for n, size in sizes if size.learning_rate or (size.consensus_of and size.like is None))
 
+    def own_compressors(self) -> dict[str, Any]:
+        """The compressors of variables that do not take the run's."""
+        return declarations.own_compressors(self)
 
-# Largest value of each step size. A step size that is None (not given) is not looked at.
-LIMITS: dict[str, float] = {
-    "lr": 1e300,
-    "gamma": 1.0,
-    "gamma_g": 1.0,
-    "beta": 1.0,
-    "alpha": 1.0,
-    "momentum": 1.0,
-    "heavy_ball": 1.0,
-}
-MAY_VANISH = ("momentum", "heavy_ball")
+    def with_step_sizes(self, sizes: Mapping[str, float]) -> Self:
+        """The same method with these step sizes, such as its measured consensus steps."""
+        given: dict[str, Any] = dict(sizes)
+        return replace(self, **given)
+
 
 __all__ = ["Algorithm", "Channels", "Facts", "Hyper", "State", "Step"]

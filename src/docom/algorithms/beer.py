@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import consensus_step, learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class BEER(Algorithm):
     """Gradient tracking with both variables compressed, without variance reduction.
@@ -31,13 +34,22 @@ class BEER(Algorithm):
     1
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model", "tracker")
 
     name: ClassVar[str] = "beer"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    tracker: ClassVar[str | None] = "v"
-    facts: ClassVar[Facts] = Facts("Zhao et al. 2022", "2 compressed", "b (large)", 7, True)
+    tracked: ClassVar[tuple[str, str] | None] = ("v", "g_old")
+    facts: ClassVar[Facts] = Facts(
+        paper="Zhao et al. 2022",
+        messages="2 compressed",
+        gradients="b (large)",
+        memory=7,
+        reaches_optimum=True,
+        title="BEER",
+        colour="#2f9e5f",
+        when="Compressed messages and data that differ between agents, with full gradients or large batches.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Tracker at the first gradient, copies at zero."""

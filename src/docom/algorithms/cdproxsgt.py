@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import consensus_step, learning_rate
+from docom.algorithms.registry import register
+from docom.names import nearest, split_spec
 from docom.numerics import combine
 
 
@@ -32,6 +35,21 @@ class L1:
         return torch.sign(x) * torch.clamp(x.abs() - eta * self.weight, min=0)
 
 
+def parse_prox(spec: str) -> L1:
+    """A proximal map from its short name, ``l1:WEIGHT``."""
+    name, positional, named = split_spec(spec)
+    if name != "l1":
+        raise nearest("prox", name, ["l1"])
+    try:
+        (weight,) = map(float, positional)
+    except ValueError:
+        weight = -1.0
+    if named or not weight >= 0:
+        raise ValueError(f"{spec!r} is no proximal map; spell it as 'l1:1e-3', with a weight >= 0")
+    return L1(weight)
+
+
+@register
 @dataclass(frozen=True)
 class CDProxSGT(Algorithm):
     """Compressed gradient tracking for f + r with a simple r, adapt then combine.
@@ -43,7 +61,7 @@ class CDProxSGT(Algorithm):
         x_half = prox(theta - eta y);                 hat += Q(x_half - hat);  theta <- x_half + gamma (W - I) hat
 
     lr: eta. gamma, gamma_g: consensus steps of model and tracker, or "auto". prox: a proximal map ``(x, eta) -> x`` such
-    as ``docom.L1(weight)``; None means r = 0. hat0: copies of the model start at "zero" (paper) or at "x0".
+    as ``docom.L1(weight)`` or "l1:WEIGHT"; None means r = 0. hat0: copies of the model start at "zero" (paper) or at "x0".
     Memory 7 d (8 d with a prox), two compressed messages and b gradients a step.
 
     Differs from the paper: nothing. What is evaluated with a prox is x_half, which is sparse; theta is not.
@@ -52,23 +70,36 @@ class CDProxSGT(Algorithm):
     'zero'
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
-    gamma_g: Step | str | None = None
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model")
+    gamma_g: Step | str | None = consensus_step("tracker", default=None, like="gamma")
     prox: Any = None
     hat0: str = "zero"
 
     name: ClassVar[str] = "cdproxsgt"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    tracker: ClassVar[str | None] = "y"
-    facts: ClassVar[Facts] = Facts("Yan et al. 2023", "2 compressed", "b", 7, True)
+    tracked: ClassVar[tuple[str, str] | None] = ("y", "g_old")
+    facts: ClassVar[Facts] = Facts(
+        paper="Yan et al. 2023",
+        messages="2 compressed",
+        gradients="b",
+        memory=7,
+        reaches_optimum=True,
+        title="CDProxSGT",
+        colour="#5c66c9",
+        when="An objective with a simple term that has no gradient, such as an L1 penalty, and compressed messages.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hat0 not in ("x0", "zero"):
             raise ValueError(f'cdproxsgt: hat0 is "x0" or "zero", got {self.hat0!r}')
+        if isinstance(self.prox, str):
+            object.__setattr__(self, "prox", parse_prox(self.prox))
         if self.prox is not None and not callable(self.prox):
-            raise TypeError(f"cdproxsgt: prox is a function (x, eta) -> x such as docom.L1(1e-3), got {self.prox!r}")
+            raise TypeError(
+                f'cdproxsgt: prox is a function (x, eta) -> x such as docom.L1(1e-3), or "l1:1e-3", got {self.prox!r}'
+            )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """y holds the first increment, grad0 - 0, not yet gossiped."""
@@ -82,8 +113,7 @@ class CDProxSGT(Algorithm):
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """Gossip the tracker, then step, then gossip the model."""
         x, y = state.x, state.y
-        gamma_g = hyper.gamma if self.gamma_g is None else hyper.gamma_g
-        combine(y, (1, y), (gamma_g, channels["tracker"].push(y)))
+        combine(y, (1, y), (hyper.gamma_g, channels["tracker"].push(y)))
         combine(x, (1, x), (-hyper.lr, y))
         if self.prox is not None:
             x.copy_(self.prox(x, hyper.lr))

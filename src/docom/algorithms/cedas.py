@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import consensus_step, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class CEDAS(Algorithm):
     """LEAD with a dual that is not divided by the step, so that decreasing steps work.
@@ -35,15 +38,23 @@ class CEDAS(Algorithm):
     True
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
-    alpha: Step = 0.05
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model", share=0.5)
+    alpha: Step = step_size(0.05, at_most=1, damping_of="model")
     first_local_step: bool = True
 
     name: ClassVar[str] = "cedas"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    gamma_share: ClassVar[float] = 0.5
-    facts: ClassVar[Facts] = Facts("Huang and Pu 2023", "1 compressed", "b", 5, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Huang and Pu 2023",
+        messages="1 compressed",
+        gradients="b",
+        memory=5,
+        reaches_optimum=True,
+        title="CEDAS",
+        colour="#17a0ac",
+        when="One compressed message per step, an unbiased compressor, and step sizes that decrease.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Dual at zero, copies at the common model."""
@@ -53,7 +64,7 @@ class CEDAS(Algorithm):
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The primal step, its message, and the dual step; the new model equals y + (gamma / 2) gap."""
         x, dual = state.x, state.dual
-        if self.first_local_step and hyper.t == 0:
+        if self.first_local_step and hyper.first:
             combine(x, (1, x), (-hyper.lr, state.g))
         else:
             combine(x, (1, x), (-hyper.lr, state.g), (-1, dual))  # y

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class AllReduceSGD(Algorithm):
     """Parallel minibatch SGD with heavy ball, as DDP does it.
@@ -30,12 +33,21 @@ class AllReduceSGD(Algorithm):
     'allreduce-sgd'
     """
 
-    lr: Step
-    momentum: Step = 0.0
+    lr: Step = learning_rate()
+    momentum: Step = step_size(0.0, at_least=0, below=1)
 
     name: ClassVar[str] = "allreduce-sgd"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
-    facts: ClassVar[Facts] = Facts("reference", "all-reduce", "b", 3, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="reference",
+        messages="all-reduce",
+        gradients="b",
+        memory=3,
+        reaches_optimum=True,
+        title="All-reduce SGD",
+        colour="#5f6b7a",
+        when="A network fast enough for all-reduces; on a slow one, with averages in low rank (`mean-lowrank`).",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum at zero."""
@@ -52,6 +64,7 @@ class AllReduceSGD(Algorithm):
         state.g.copy_(grads[0])
 
 
+@register
 @dataclass(frozen=True)
 class AllReduceSTORM(Algorithm):
     """STORM with the batches of all agents: the ceiling of what DoCoM can reach.
@@ -69,18 +82,27 @@ class AllReduceSTORM(Algorithm):
     2
     """
 
-    lr: Step
-    beta: Step = 0.1
+    lr: Step = learning_rate()
+    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "allreduce-storm"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
     full_start: ClassVar[bool] = True
-    facts: ClassVar[Facts] = Facts("reference", "all-reduce", "2b", 3, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="reference",
+        messages="all-reduce",
+        gradients="2b",
+        memory=3,
+        reaches_optimum=True,
+        title="All-reduce STORM",
+        colour="#a3a9b1",
+        when="The limit of what DoCoM can reach: its gradients, averaged over all agents in every step.",
+    )
 
     @property
     def points_per_step(self) -> int:
         """Two, but for beta = 1."""
-        return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
+        return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
     def early(self) -> tuple[str, str] | None:

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import consensus_step, learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class ChocoSGD(Algorithm):
     """One compressed message a step; the copies carry the error forward.
@@ -31,14 +34,23 @@ class ChocoSGD(Algorithm):
     'x0'
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model")
     order: str = "icml"
     hat0: str = "x0"
 
     name: ClassVar[str] = "choco-sgd"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    facts: ClassVar[Facts] = Facts("Koloskova et al. 2019, 2020", "1 compressed", "b", 4, False)
+    facts: ClassVar[Facts] = Facts(
+        paper="Koloskova et al. 2019, 2020",
+        messages="1 compressed",
+        gradients="b",
+        memory=4,
+        reaches_optimum=False,
+        title="CHOCO-SGD",
+        colour="#3579c8",
+        when="The simplest compressed method; with data that differ between agents it needs a decreasing step size.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

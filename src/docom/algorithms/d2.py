@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class D2(Algorithm):
     """DSGD with a correction that removes the bias of heterogeneous data, at one message a step.
@@ -31,12 +34,21 @@ class D2(Algorithm):
     'lazy'
     """
 
-    lr: Step
+    lr: Step = learning_rate()
     mixing: str = "lazy"
 
     name: ClassVar[str] = "d2"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    facts: ClassVar[Facts] = Facts("Tang et al. 2018", "1", "b", 3, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Tang et al. 2018",
+        messages="1",
+        gradients="b",
+        memory=3,
+        reaches_optimum=True,
+        title="D2",
+        colour="#c29a0b",
+        when="Data that differ between agents, at one uncompressed message per step.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

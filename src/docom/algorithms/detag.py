@@ -10,10 +10,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate
+from docom.algorithms.registry import register
 from docom.channels import Channel
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class DeTAG(Algorithm):
     """R rounds of accelerated gossip of the model and of the tracker a step.
@@ -35,15 +38,24 @@ class DeTAG(Algorithm):
     'mixed'
     """
 
-    lr: Step
+    lr: Step = learning_rate()
     rounds: int = 1
     acceleration: float | str = "auto"
     tracker_in_step: str = "mixed"
 
     name: ClassVar[str] = "detag"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    tracker: ClassVar[str | None] = "y"
-    facts: ClassVar[Facts] = Facts("Lu and De Sa 2021", "2R", "b", 4, True)
+    tracked: ClassVar[tuple[str, str] | None] = ("y", "g_old")
+    facts: ClassVar[Facts] = Facts(
+        paper="Lu and De Sa 2021",
+        messages="2R",
+        gradients="b",
+        memory=4,
+        reaches_optimum=True,
+        title="DeTAG",
+        colour="#9c6b43",
+        when="Graphs that mix slowly, where several rounds of gossip per step cost little beside the gradient.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

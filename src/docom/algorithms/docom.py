@@ -10,9 +10,12 @@ from torch import Tensor
 
 from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import WEIGHTS, compressor_of, consensus_step, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine, combine_in_turn
 
 
+@register
 @dataclass(frozen=True)
 class DoCoM(Algorithm):
     """Gradient tracking with two compressed messages a step and variance-reduced gradients.
@@ -50,19 +53,28 @@ class DoCoM(Algorithm):
     True
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
-    beta: Step = 0.1
-    gamma_g: Step | str | None = None
-    compressor_g: Any = None
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model")
+    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
+    gamma_g: Step | str | None = consensus_step("tracker", default=None, like="gamma")
+    compressor_g: Any = compressor_of("tracker")
     order: str = "alg1"
-    heavy_ball: Step = 0.0
+    heavy_ball: Step = step_size(0.0, at_least=0, below=1)
 
     name: ClassVar[str] = "docom"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    tracker: ClassVar[str | None] = "g"
+    tracked: ClassVar[tuple[str, str] | None] = ("g", "v")
     full_start: ClassVar[bool] = True
-    facts: ClassVar[Facts] = Facts("Yau and Wai 2023", "2 compressed", "2b (b if beta = 1)", 8, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Yau and Wai 2023",
+        messages="2 compressed",
+        gradients="2b (b if beta = 1)",
+        memory=8,
+        reaches_optimum=True,
+        title="DoCoM",
+        colour="#d62f4b",
+        when="Noisy gradients, data that differ between agents, and a slow network; each step takes two gradients.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +84,7 @@ class DoCoM(Algorithm):
     @property
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
-        return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
+        return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
     def early(self) -> tuple[str, str] | None:
@@ -86,7 +98,7 @@ class DoCoM(Algorithm):
         rows = {"x": x0.clone(), "v": grad0.clone(), "g": grad0.clone()}
         if self.points_per_step == 2:
             rows["x_old"] = x0
-        if self.steps()["heavy_ball"].value > 0:
+        if self.schedules()["heavy_ball"].value > 0:
             rows["m"] = 0 * x0
         return State(**rows)
 
@@ -107,7 +119,7 @@ class DoCoM(Algorithm):
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Alg. 1 l. 11-16."""
         v, g, tracker, beta = state.v, state.g, channels["tracker"], hyper.beta
-        stale = () if self.order == "alg1" else ((self._gamma_g(hyper), tracker.gap),)
+        stale = () if self.order == "alg1" else ((hyper.gamma_g, tracker.gap),)
         fresh, old = grads[0], grads[-1]
         if len(grads) == 1:  # beta = 1: v is the gradient itself
             combine_in_turn((g, [(1, g), (1, fresh), (-1, v), *stale]), (v, [(1, fresh)]))
@@ -119,7 +131,4 @@ class DoCoM(Algorithm):
         del grads, fresh, old  # their memory may serve for the message
         gap = tracker.push(g)  # l. 14, eq. docom_e
         if self.order == "alg1":
-            combine(g, (1, g), (self._gamma_g(hyper), gap))  # l. 16, eq. docom_d
-
-    def _gamma_g(self, hyper: Hyper) -> Any:
-        return hyper.gamma if self.gamma_g is None else hyper.gamma_g
+            combine(g, (1, g), (hyper.gamma_g, gap))  # l. 16, eq. docom_d

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class DSGD(Algorithm):
     """Mix with the neighbours and step along one's own gradient.
@@ -30,12 +33,21 @@ class DSGD(Algorithm):
     'awc'
     """
 
-    lr: Step
+    lr: Step = learning_rate()
     order: str = "awc"
 
     name: ClassVar[str] = "dsgd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    facts: ClassVar[Facts] = Facts("Lian et al. 2017", "1", "b", 2, False)
+    facts: ClassVar[Facts] = Facts(
+        paper="Lian et al. 2017",
+        messages="1",
+        gradients="b",
+        memory=2,
+        reaches_optimum=False,
+        title="DSGD",
+        colour="#7d858f",
+        when="The baseline; good where the agents' data are alike.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class EXTRA(Algorithm):
     """An exact first-order method from the difference of two DSGD steps.
@@ -30,11 +33,20 @@ class EXTRA(Algorithm):
     'extra'
     """
 
-    lr: Step
+    lr: Step = learning_rate()
 
     name: ClassVar[str] = "extra"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    facts: ClassVar[Facts] = Facts("Shi et al. 2015", "1", "b", 3, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Shi et al. 2015",
+        messages="1",
+        gradients="b",
+        memory=3,
+        reaches_optimum=True,
+        title="EXTRA",
+        colour="#5f9482",
+        when="Full gradients and data that differ between agents, at one uncompressed message per step.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """c = theta_0 makes the first step W theta_0 - eta grad(theta_0)."""

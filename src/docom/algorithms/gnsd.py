@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class GNSD(Algorithm):
     """Track the average gradient and step along the tracker.
@@ -30,13 +33,22 @@ class GNSD(Algorithm):
     'awc'
     """
 
-    lr: Step
+    lr: Step = learning_rate()
     order: str = "awc"
 
     name: ClassVar[str] = "gnsd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    tracker: ClassVar[str | None] = "g"
-    facts: ClassVar[Facts] = Facts("Lu et al. 2019", "2", "b", 3, True)
+    tracked: ClassVar[tuple[str, str] | None] = ("g", "v")
+    facts: ClassVar[Facts] = Facts(
+        paper="Lu et al. 2019",
+        messages="2",
+        gradients="b",
+        memory=3,
+        reaches_optimum=True,
+        title="GNSD",
+        colour="#e08a1e",
+        when="Gradient tracking in its plain form: data that differ between agents, whole vectors, one gradient per step.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine_in_turn
 
 
+@register
 @dataclass(frozen=True)
 class GTHSGD(Algorithm):
     """What DoCoM is without compression: tracking of variance-reduced gradients, adapt then combine.
@@ -32,19 +35,28 @@ class GTHSGD(Algorithm):
     2
     """
 
-    lr: Step
-    beta: Step = 0.1
+    lr: Step = learning_rate()
+    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "gt-hsgd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    tracker: ClassVar[str | None] = "y"
+    tracked: ClassVar[tuple[str, str] | None] = ("y", "v")
     full_start: ClassVar[bool] = True
-    facts: ClassVar[Facts] = Facts("Xin et al. 2021", "2", "2b", 4, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Xin et al. 2021",
+        messages="2",
+        gradients="2b",
+        memory=4,
+        reaches_optimum=True,
+        title="GT-HSGD",
+        colour="#8a5cc2",
+        when="What DoCoM is for, on a network that is fast enough to send whole vectors.",
+    )
 
     @property
     def points_per_step(self) -> int:
         """Two, but for beta = 1, where the old gradient drops out."""
-        return 1 if self.steps()["beta"] == schedules.Constant(1.0) else 2
+        return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
     def early(self) -> tuple[str, str] | None:

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import consensus_step, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class LEAD(Algorithm):
     """A primal-dual method with one compressed message a step.
@@ -32,16 +35,23 @@ class LEAD(Algorithm):
     True
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
-    alpha: Step = 0.5
+    lr: Step = learning_rate(divides=True)
+    gamma: Step | str = consensus_step("model", share=0.5)
+    alpha: Step = step_size(0.5, at_most=1, damping_of="model")
     first_local_step: bool = True
 
     name: ClassVar[str] = "lead"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    gamma_share: ClassVar[float] = 0.5
-    divides_by_lr: ClassVar[bool] = True
-    facts: ClassVar[Facts] = Facts("Liu et al. 2021", "1 compressed", "b", 5, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Liu et al. 2021",
+        messages="1 compressed",
+        gradients="b",
+        memory=5,
+        reaches_optimum=True,
+        title="LEAD",
+        colour="#92a01f",
+        when="One compressed message per step, an unbiased quantiser, and a constant step size.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Dual at zero, copies at the common model."""
@@ -51,7 +61,7 @@ class LEAD(Algorithm):
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
         """The primal step, its message, and the dual step; the new model equals y + (gamma / 2) gap."""
         x, dual, eta = state.x, state.dual, hyper.lr
-        if self.first_local_step and hyper.t == 0:
+        if self.first_local_step and hyper.first:
             combine(x, (1, x), (-eta, state.g))
         else:
             combine(x, (1, x), (-eta, state.g), (-eta, dual))  # y

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class MomentumTracking(Algorithm):
     """DSGD with heavy ball whose difference from the average momentum is tracked away.
@@ -30,12 +33,21 @@ class MomentumTracking(Algorithm):
     0.9
     """
 
-    lr: Step
-    momentum: Step = 0.9
+    lr: Step = learning_rate()
+    momentum: Step = step_size(0.9, at_least=0, below=1)
 
     name: ClassVar[str] = "momentum-tracking"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    facts: ClassVar[Facts] = Facts("Takezawa et al. 2022", "2", "b", 4, True)
+    facts: ClassVar[Facts] = Facts(
+        paper="Takezawa et al. 2022",
+        messages="2",
+        gradients="b",
+        memory=4,
+        reaches_optimum=True,
+        title="Momentum Tracking",
+        colour="#69a3dd",
+        when="Momentum where the agents' data differ, for a second message per step.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum and correction at zero."""

@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import WEIGHTS, consensus_step, learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class MoTEF(Algorithm):
     """BEER with the tracked gradient replaced by a momentum average: one gradient a step, small batches.
@@ -32,14 +35,23 @@ class MoTEF(Algorithm):
     1
     """
 
-    lr: Step
-    gamma: Step | str = "auto"
-    beta: Step = 0.1
+    lr: Step = learning_rate()
+    gamma: Step | str = consensus_step("model", "tracker")
+    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "motef"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    tracker: ClassVar[str | None] = "v"
-    facts: ClassVar[Facts] = Facts("Islamov et al. 2024", "2 compressed", "b", 7, True)
+    tracked: ClassVar[tuple[str, str] | None] = ("v", "m")
+    facts: ClassVar[Facts] = Facts(
+        paper="Islamov et al. 2024",
+        messages="2 compressed",
+        gradients="b",
+        memory=7,
+        reaches_optimum=True,
+        title="MoTEF",
+        colour="#d65fa8",
+        when="Compressed messages, small batches and one gradient per step, with data that differ between agents.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Tracker and momentum at the same first gradient, or mean(v) = mean(m) would never hold."""

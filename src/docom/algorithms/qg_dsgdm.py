@@ -9,9 +9,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.declarations import learning_rate, step_size
+from docom.algorithms.registry import register
 from docom.numerics import combine
 
 
+@register
 @dataclass(frozen=True)
 class QGDSGDm(Algorithm):
     """Momentum from the movement of the mixed model, which is less local than the gradient.
@@ -28,13 +31,21 @@ class QGDSGDm(Algorithm):
     0.9
     """
 
-    lr: Step
-    momentum: Step = 0.9
+    lr: Step = learning_rate(divides=True)
+    momentum: Step = step_size(0.9, at_least=0, below=1)
 
     name: ClassVar[str] = "qg-dsgdm"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    divides_by_lr: ClassVar[bool] = True
-    facts: ClassVar[Facts] = Facts("Lin et al. 2021", "1", "b", 3, False)
+    facts: ClassVar[Facts] = Facts(
+        paper="Lin et al. 2021",
+        messages="1",
+        gradients="b",
+        memory=3,
+        reaches_optimum=False,
+        title="QG-DSGDm",
+        colour="#b06496",
+        when="Momentum at one message per step, where the agents' data differ moderately.",
+    )
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Momentum at zero."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from docom import algorithms
 from docom.bench.results import Case, Results, Verdict
 from docom.bench.step_times import GRADIENTS
-from docom.presets import TITLES, describe_compressor
+from docom.presets import describe_compressor
 
 PROBLEMS = {"linear": "linear", "mlp": "MLP", "lenet": "LeNet-5", "module": "MLP as any module"}
 
@@ -47,7 +48,7 @@ def steps(results: Results) -> str:
             continue
         for compressor in ("topk:0.05", "quantize:4", "none"):
             if compressor in case.times:
-                lines.append(_step(case, PROBLEMS[problem], TITLES[method], compressor))
+                lines.append(_step(case, PROBLEMS[problem], algorithms.title(method), compressor))
     return "\n".join(lines)
 
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from docom import presets
+from docom.algorithms import ALGORITHMS, find
+from docom.algorithms.declarations import AUTO
 from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
 from docom.presets import Preset, Setting
 
@@ -179,13 +181,11 @@ def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Set
     if found is None:
         found = preset.setting(name)
         if found is None:
-            from docom.algorithms import find
-
-            kind = find(name)
-            needs = "compressed" in kind.channels.values()
+            needs = "compressed" in find(name).channels.values()
             found = Setting(name, "topk:0.05" if needs else "none", {}, preset.default.batch_size)
-        elif compressor is not None and "gamma" in found.hyper:
-            found = replace(found, hyper=found.hyper | {"gamma": "auto"})  # tuned for another kind of compressor
+        elif compressor is not None:  # its consensus steps were tuned for another kind of compressor
+            steps = {step for step, size in find(name).step_sizes().items() if size.consensus_of}
+            found = replace(found, hyper=found.hyper | dict.fromkeys(steps & set(found.hyper), AUTO))
     return found if compressor is None else replace(found, compressor=compressor)
 
 
@@ -252,7 +252,6 @@ def report(folders: list[Path], link: str | None, out: Path | None) -> None:
 
 def list_names() -> None:
     """See `docom.cli.app.list_names`."""
-    from docom.algorithms import ALGORITHMS
     from docom.compressors import COMPRESSORS
     from docom.graphs import TOPOLOGIES
     from docom.weights import WEIGHTS

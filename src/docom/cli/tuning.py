@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,10 +12,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from docom import presets
+from docom.algorithms import find
 from docom.cli.commands import INTERRUPTED, configure, console, data_folder, say, slug
 from docom.config import RunConfig, parse_yaml, read
 from docom.records import Record
-from docom.tune import LR, Grid, Search, Trial, paper_grid, require_optuna
+from docom.tune import Grid, Search, Trial, paper_grid, require_optuna
 
 SHOWN = 10
 
@@ -58,13 +60,19 @@ def tune(
 
 
 def _base(what: str, algorithm: str | None, compressor: str | None, settings: dict[str, Any]) -> RunConfig:
-    """The configuration that is varied. A method that has no lr there yet gets one; the grid replaces it."""
+    """The configuration that is varied. Step sizes that must be given and are not there yet get a value; the grid replaces it."""
     if Path(what).suffix in (".yaml", ".yml"):
-        has_lr = algorithm is None or algorithm == read(Path(what)).algorithm
+        base = read(Path(what))
+        name, there = base.algorithm, base.hyper if algorithm in (None, base.algorithm) else {}
     else:
         preset = presets.find(what)
-        has_lr = preset.setting(algorithm or preset.default.algorithm) is not None
-    return configure(what, algorithm, compressor, settings, {} if has_lr else {"lr": LR[0]})
+        name = preset.default.algorithm
+        tuned = preset.setting(algorithm or name)
+        there = {} if tuned is None else tuned.hyper
+    kind = find(algorithm or name)
+    needed = {f.name for f in fields(kind) if f.default is MISSING} - set(there)
+    first = {step: size.grid[0] for step, size in kind.step_sizes().items() if step in needed and size.grid}
+    return configure(what, algorithm, compressor, settings, first)
 
 
 def _grids(given: list[str]) -> Grid:

@@ -13,7 +13,7 @@ from docom.compressors.identity import Identity
 from docom.compressors.lowrank import EdgeLowRank, LowRank, MeanLowRank
 from docom.compressors.quantizer import Quantizer, Sign
 from docom.compressors.sparsifiers import RandK, TopK
-from docom.names import nearest, split_spec
+from docom.names import check_name, nearest, split_spec
 
 __all__ = [
     "COMPRESSORS",
@@ -31,9 +31,10 @@ __all__ = [
     "Stamp",
     "TopK",
     "parse",
+    "register",
 ]
 
-# Name -> class and an example of its spelling. A new compressor is one line here.
+# Name -> class and an example of its spelling. A new compressor is one line here, or a user's call of `register`.
 COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "none": (Identity, "none"),
     "topk": (TopK, "topk:0.05"),
@@ -44,6 +45,12 @@ COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "edge-lowrank": (EdgeLowRank, "edge-lowrank:1,rounds=3"),
     "mean-lowrank": (MeanLowRank, "mean-lowrank:1,over=links"),
 }
+
+
+def register(kind: type[Compressor]) -> None:
+    """Make a user's compressor known by its name, spelt as its ``example`` if it has one."""
+    check_name(kind, COMPRESSORS.get(getattr(kind, "name", ""), (None, ""))[0])
+    COMPRESSORS[kind.name] = (kind, getattr(kind, "example", kind.name))
 
 
 def parse(spec: str | Compressor | None) -> Compressor:

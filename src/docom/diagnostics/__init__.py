@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from docom.diagnostics.divergence import Divergence, advice, diverging
 from docom.diagnostics.everyone import Alone, Everyone
-from docom.diagnostics.live import PARTS, TRACKED, Diagnostics
+from docom.diagnostics.live import PARTS, Diagnostics
 from docom.diagnostics.measured_constants import (
     Measured,
     hessian_product,
@@ -23,7 +23,6 @@ from docom.diagnostics.measured_constants import (
 
 __all__ = [
     "PARTS",
-    "TRACKED",
     "Alone",
     "Diagnostics",
     "Divergence",

@@ -63,24 +63,28 @@ def advice(
     lr: float,
     gamma: float | None,
     bearable: Callable[[], float | None],
+    names: tuple[str, str] = ("lr", "gamma"),
 ) -> str:
     """What to do, in a sentence.
 
     L, n: to weigh disagreement against the gradient. gamma: of the run, None where the method has none. bearable: measures the
-    gamma that this graph and compressor bear; called only where it matters.
+    gamma that this graph and compressor bear; called only where it matters. names: what the method calls lr and gamma.
     """
     gradients = [r["grad_norm_at_mean"] for r in records if "grad_norm_at_mean" in r and r["step"] >= divergence.first]
     gradient = gradients[-1] if gradients else 0.0
     apart = L * records[-1]["consensus_gap"] / n
     sizes = f"gradient norm {gradient:.3g} at the mean, disagreement {apart:.3g} in the same unit"
     if gradients and gradient >= max(apart, GREW * gradients[0]):
-        return f"{divergence}: the average model runs away ({sizes}); lower lr, which is {lr:.3g}"
+        return f"{divergence}: the average model runs away ({sizes}); lower {names[0]}, which is {lr:.3g}"
     if gamma is not None and (limit := bearable()) is not None and gamma > limit:
         return (
-            f"{divergence}: the agents drift apart ({sizes}); lower gamma, which is {gamma:.3g}, to {limit:.3g} "
-            "(measured for this graph and compressor), or use gamma=auto"
+            f"{divergence}: the agents drift apart ({sizes}); lower {names[1]}, which is {gamma:.3g}, to {limit:.3g} "
+            f"(measured for this graph and compressor), or use {names[1]}=auto"
         )
-    return f"{divergence}: the agents drift apart ({sizes}) faster than gossip brings them together; lower lr, which is {lr:.3g}"
+    return (
+        f"{divergence}: the agents drift apart ({sizes}) faster than gossip brings them together; "
+        f"lower {names[0]}, which is {lr:.3g}"
+    )
 
 
 def _growing(key: str, power: float, series: Sequence[tuple[int, float]], stretch: int) -> Divergence | None:

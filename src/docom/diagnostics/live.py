@@ -28,17 +28,6 @@ from docom.numerics import RowMix, mix, sum_squares
 from docom.oracles import ProblemOracle
 from docom.theory import Condition, Constants, conditions, potential_differences, potential_factors
 
-# Rows whose mean over agents equals that of others at all times: the tracker and what it tracks.
-TRACKED: dict[str, tuple[str, str]] = {
-    "docom": ("g", "v"),
-    "gnsd": ("g", "v"),
-    "gt-hsgd": ("y", "v"),
-    "detag": ("y", "g_old"),
-    "beer": ("v", "g_old"),
-    "motef": ("v", "m"),
-    "cdproxsgt": ("y", "g_old"),
-}
-
 PARTS = (
     "model_disagreement",
     "mean_estimator",
@@ -153,7 +142,7 @@ class Diagnostics:
 
     def _tracker_error(self, state: Any) -> float | None:
         """How far the trackers' mean is from the mean of what they track; None where there is no tracker."""
-        if (names := TRACKED.get(self.algorithm.name)) is None:
+        if (names := self.algorithm.tracked) is None:
             return None
         tracker, tracked = (state.rows()[name].double() for name in names)
         return float(torch.linalg.vector_norm(self.everyone.mean(tracker - tracked, self.channels.network.n)))

@@ -30,6 +30,7 @@ class Agent:
     ) -> None:
         self.algorithm, self.channels, self.number = algorithm, channels, number
         self.step, self.rate = 0, rate
+        self._rate_name = algorithm.learning_rate_name() or "lr"
         self.state = algorithm.init(x0, grad0, channels, self._hyper(0))
         self.state.points = (self.state.x,)
 
@@ -55,9 +56,7 @@ class Agent:
         self._run(self.channels.check)
 
     def _hyper(self, t: int) -> Hyper:
-        hyper = self.algorithm.hyper(t)
-        hyper.lr = self.rate
-        return hyper
+        return self.algorithm.hyper(t, **{self._rate_name: self.rate})
 
     def _run(self, half_step: Any) -> None:
         try:
@@ -65,7 +64,7 @@ class Agent:
         except NonFiniteVariable as error:
             raise FloatingPointError(
                 f"agent {self.number}, step {self.step}: NaN or infinity in the {error.variable}; "
-                f"{self.algorithm.name} has diverged, lower lr or gamma, or clip gradients"
+                f"{self.algorithm.name} has diverged, lower {self.algorithm.to_lower}, or clip gradients"
             ) from None
         except ExchangeError as error:
             error.step = self.step

@@ -20,6 +20,7 @@ from docom.optim.processes import Processes
 from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.running_statistics import RunningStatistics, measured
 from docom.optim.surroundings import Surroundings, check, plain
+from docom.schedules import Schedule
 
 OWN = "docom"  # what of a state_dict is this optimizer's own
 
@@ -68,7 +69,7 @@ class Decentralized(Optimizer):
         self.model, self.buffers = model, buffers
         self._agent: Agent | None = None
         self._around: Surroundings | None = None
-        super().__init__(params, {"lr": algorithm.steps()["lr"].value})
+        super().__init__(params, {"lr": self._rate_schedule.value})
         self._processes = Processes.join(parameters.check(self.param_groups))
         self._around = Surroundings(algorithm, self._processes, topology, weights, compressor, seed, peer_timeout)
         self.dtype = dtype or self._row_type()
@@ -248,7 +249,7 @@ class Decentralized(Optimizer):
 
     def _new_agent(self, x0: Tensor, gradient: Tensor, gamma: dict[str, float]) -> Agent:
         around = self._surroundings
-        self._gamma, self.algorithm = gamma, around.algorithm.with_gamma(gamma)
+        self._gamma, self.algorithm = gamma, around.algorithm.with_step_sizes(gamma)
         self._transport = around.transport(self.device)
         self._statistics.open(around.network, self._transport, len(self.algorithm.channels))
         channels = around.channels(self._flat, self._transport)
@@ -271,16 +272,27 @@ class Decentralized(Optimizer):
 
     def _rate(self, step: int) -> Rate:
         """The step size: a number where all groups have the same, else one a coordinate."""
-        schedule = self.algorithm.steps()["lr"]
+        divides = self.algorithm.step_sizes()[self._rate_name].divides
         rates = []
         for number, group in enumerate(self.param_groups):
             lr = float(group["lr"])
-            if not (isfinite(lr) and lr >= 0) or (lr == 0 and self.algorithm.divides_by_lr):
-                allowed = "> 0, because it divides by it" if self.algorithm.divides_by_lr else ">= 0"
+            if not (isfinite(lr) and lr >= 0) or (lr == 0 and divides):
+                allowed = "> 0, because it divides by it" if divides else ">= 0"
                 raise ValueError(self._at(f"lr of group {number} is {lr}; {self.algorithm.name} needs lr {allowed}"))
-            rates.append(replace(schedule, value=lr)(step))
+            rates.append(replace(self._rate_schedule, value=lr)(step))
         used = {rate for rate, share in zip(rates, self._flat.shares, strict=True) if share}
         return used.pop() if len(used) == 1 else self._flat.spread(rates)
+
+    @property
+    def _rate_name(self) -> str:
+        """What the method calls its learning rate, which torch calls "lr"."""
+        name = self.algorithm.learning_rate_name()
+        assert name is not None, "checked when the optimizer was made"
+        return name
+
+    @property
+    def _rate_schedule(self) -> Schedule:
+        return self.algorithm.schedules()[self._rate_name]
 
     def _check_model(self) -> None:
         if (thawed := self._flat.thawed()) is not None and self._agent is None:

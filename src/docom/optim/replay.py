@@ -84,6 +84,6 @@ def why_not(algorithm: Algorithm, given: bool, scaled: bool) -> str | None:
     if given and not scaled:
         return None
     why = f"{algorithm.name} compares the gradients of two models on one batch, so step needs a closure to run twice"
-    if "beta" in algorithm.steps():
+    if "beta" in algorithm.step_sizes():
         why += "; with beta=1 it needs one gradient, and step() after backward() will do"
     return why + "; a GradScaler takes no closure: use bf16 autocast, which needs no scaler" if scaled else why

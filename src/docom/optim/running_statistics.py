@@ -81,8 +81,8 @@ def measured(agent: Agent, processes: Processes) -> tuple[Tensor, dict[str, floa
     """
     agent.check()
     rows = {"consensus_distance": agent.algorithm.iterate(agent.state)}
-    if agent.algorithm.tracker is not None:
-        rows["tracking_error"] = getattr(agent.state, agent.algorithm.tracker)
+    if agent.algorithm.tracked is not None:
+        rows["tracking_error"] = getattr(agent.state, agent.algorithm.tracked[0])
     means = {name: processes.mean(row) for name, row in rows.items()}
     own = [torch.linalg.vector_norm((row - means[name]).to(torch.float64)) for name, row in rows.items()]
     total = processes.mean(torch.stack(own)) * processes.count

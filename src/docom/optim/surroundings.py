@@ -20,7 +20,6 @@ from docom.transports import InProcess, TorchDist
 from docom.weights import network
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-GAMMAS = ("gamma", "gamma_g")
 
 
 class Surroundings:
@@ -56,13 +55,16 @@ class Surroundings:
 
     def automatic_gamma(self, layout: Layout) -> dict[str, float]:
         """The consensus steps that are "auto", as agent 0 measures them: others might round to another one."""
-        found = dict.fromkeys(GAMMAS, 0.0)
+        names = [name for name, size in self.algorithm.step_sizes().items() if size.consensus_of]
+        if not names:
+            return {}
+        found = dict.fromkeys(names, 0.0)
         if self.processes.agent == 0:
             _, measurements = resolve_gamma(self.algorithm, self.compressors, self.network, layout)
             found |= {name: measurement.gamma for name, measurement in measurements.items()}
-        values = torch.tensor([found[name] for name in GAMMAS], dtype=torch.float64)
+        values = torch.tensor([found[name] for name in names], dtype=torch.float64)
         self.processes.start_from_first([values])
-        return {name: value for name, value in zip(GAMMAS, values.tolist(), strict=True) if value > 0}
+        return {name: value for name, value in zip(names, values.tolist(), strict=True) if value > 0}
 
     def transport(self, device: torch.device) -> InProcess | TorchDist:
         """The way to the neighbours, for rows on that device."""
@@ -85,8 +87,10 @@ def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: to
     """Refuse what cannot be run, before anything is."""
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.01), got {algorithm!r}")
-    if "lr" not in algorithm.steps():
-        raise TypeError(f"{algorithm.name} has no lr; an optimizer's method needs one")
+    if algorithm.learning_rate_name() is None:
+        raise TypeError(
+            f"{algorithm.name} declares no learning rate, which an optimizer's method needs: lr: float = docom.learning_rate()"
+        )
     if algorithm.b0 is not None:
         raise ValueError(
             f"b0={algorithm.b0}: the batch of the first step is b0 here; leave b0 out, make that batch larger"

@@ -5,28 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from colorsys import hls_to_rgb, rgb_to_hls
 
+from docom.algorithms import ALGORITHMS
 from docom.report.runs import RunData
 
-# One colour an algorithm, legible on white and on near-black. The order is that of legends and tables.
-COLOURS: dict[str, str] = {
-    "docom": "#d62f4b",
-    "beer": "#2f9e5f",
-    "choco-sgd": "#3579c8",
-    "gt-hsgd": "#8a5cc2",
-    "gnsd": "#e08a1e",
-    "detag": "#9c6b43",
-    "dsgd": "#7d858f",
-    "motef": "#d65fa8",
-    "cedas": "#17a0ac",
-    "lead": "#92a01f",
-    "cdproxsgt": "#5c66c9",
-    "d2": "#c29a0b",
-    "extra": "#5f9482",
-    "qg-dsgdm": "#b06496",
-    "momentum-tracking": "#69a3dd",
-    "allreduce-sgd": "#5f6b7a",
-    "allreduce-storm": "#a3a9b1",
-}
+# For methods that name no colour. Colours are legible on white and on near-black.
 OTHER_COLOURS = ("#c2622d", "#4f8fa8", "#7b9e3e", "#a05fb5", "#b98a5a", "#5d7fb8")
 
 # The kind of compressor -> plotly's name of the dash.
@@ -53,19 +35,20 @@ SVG_DASHES: dict[str, str] = {
 
 
 def rank(run: RunData) -> int:
-    """The place of its algorithm in legends and tables."""
+    """The place of its algorithm in legends and tables: that in the registry."""
     algorithm = run.text("algorithm")
-    return list(COLOURS).index(algorithm) if algorithm in COLOURS else len(COLOURS)
+    return list(ALGORITHMS).index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
 
 
 def looks(runs: Sequence[RunData]) -> Iterator[tuple[str, str]]:
     """Colour by algorithm, dash by compressor; where both are taken, the next shade of the colour."""
-    unknown = sorted({run.text("algorithm") or run.label for run in runs} - set(COLOURS))
+    own = {name: method.facts.colour for name, method in ALGORITHMS.items() if method.facts.colour}
+    unknown = sorted({run.text("algorithm") or run.label for run in runs} - set(own))
     others = {name: OTHER_COLOURS[place % len(OTHER_COLOURS)] for place, name in enumerate(unknown)}
     taken: dict[tuple[str, str], int] = {}
     for run in runs:
         name = run.text("algorithm") or run.label
-        look = (COLOURS.get(name) or others[name], _dash(run.text("compressor")))
+        look = (own.get(name) or others[name], _dash(run.text("compressor")))
         taken[look] = taken.get(look, -1) + 1
         yield _shade(look[0], taken[look]), look[1]
 

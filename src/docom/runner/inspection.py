@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from docom.config import RunConfig
-from docom.consensus import measure_gamma
+from docom.consensus import measure_step
 from docom.diagnostics import Diagnostics, Divergence, advice, diverging
 from docom.distribute import Team
 from docom.loop import Measure, Progress, Training
@@ -68,25 +69,29 @@ class Inspector:
         found: Divergence | None = diverging(self.training.records)
         if found is None:
             return ""
-        hyper = self.training.algorithm.hyper(self.training.step)
-        gamma = getattr(hyper, "gamma", None)
+        algorithm, simulation = self.training.algorithm, self.simulation
+        now = {name: schedule(self.training.step) for name, schedule in algorithm.schedules().items()}
+        rate = algorithm.learning_rate_name() or "lr"
+        gamma = next((name for name, size in algorithm.step_sizes().items() if size.consensus_of), None)
+
+        def bearable() -> float | None:
+            """What "auto" would have taken."""
+            if gamma is None:
+                return None
+            return measure_step(
+                algorithm, gamma, simulation.compressors, simulation.network, simulation.problem.layout
+            ).gamma
+
         return advice(
             found,
             self.training.records,
             look.L,
-            self.simulation.problem.agents,
-            float(hyper.lr),
-            None if gamma is None else float(gamma),
-            self._bearable_gamma,
+            simulation.problem.agents,
+            now.get(rate, math.nan),
+            None if gamma is None else now[gamma],
+            bearable,
+            names=(rate, gamma or "gamma"),
         )
-
-    def _bearable_gamma(self) -> float | None:
-        """What gamma="auto" would have taken."""
-        compressor = self.simulation.compressors.get("model")
-        if compressor is None:
-            return None
-        share = self.training.algorithm.gamma_share
-        return measure_gamma(self.simulation.network, compressor, self.simulation.problem.layout, share=share).gamma
 
     def summary(self) -> dict[str, Any]:
         """The diagnosis for summary.json; empty where nothing was asked for."""

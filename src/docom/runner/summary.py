@@ -8,7 +8,7 @@ from docom.channels import Channels
 from docom.config import RunConfig
 from docom.distribute import Team
 from docom.loop import Training
-from docom.presets import TITLES, describe_compressor
+from docom.presets import label
 from docom.simulator import Simulation
 
 
@@ -17,10 +17,8 @@ def summarise(
 ) -> dict[str, Any]:
     """What a report needs to know of a run besides its records."""
     graph = simulation.network
-    title = TITLES.get(config.algorithm, config.algorithm)
-    kind = "" if config.compressor == "none" else f", {describe_compressor(config.compressor)}"
     return {
-        "label": config.label or title + kind,
+        "label": config.label or label(config.algorithm, config.compressor),
         "algorithm": config.algorithm,
         "compressor": config.compressor,
         "topology": config.topology,
