@@ -1,7 +1,7 @@
 """What a step of real processes costs, and on what: ``python benchmarks/processes.py``.
 
 Starts 10 processes on this machine (one agent each, ring, the 784-100-10 network, batch 16, DoCoM with top-k 5%), lets them
-do some hundred steps, and prints a table: milliseconds a step for gradients, compression (selection, encoding, decoding,
+do some hundred steps, and prints a table: milliseconds per step for gradients, compression (selection, encoding, decoding,
 frames and the update of copies), waiting for bytes, and everything else. Inputs are random bytes of MNIST's shape, so no
 data are needed; the numbers in the network do not change what a step costs.
 """
@@ -129,7 +129,7 @@ def main() -> None:
         print(f"{name:<14}{found[name]:>10.2f}{found[name] / found['step']:>8.0%}")
     print(f"{'step':<14}{found['step']:>10.2f}   median {found['median']:.2f}")
     least = given.processes * found["cpu"] / (os.cpu_count() or 1)
-    print(f"CPU time of all processes: {least:.2f} ms a step on each core, the least a step can take here")
+    print(f"CPU time of all processes: {least:.2f} ms per step on each core, the least a step can take here")
 
 
 if __name__ == "__main__":

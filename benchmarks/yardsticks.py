@@ -2,7 +2,7 @@
 
 Nothing here uses a kernel of docom, and everything computes what docom computes (`tests/test_bench.py`):
 
-* `Vectorised`: all agents at once, the idiomatic way. Gradients by ``vmap`` over one flat row an agent, ``torch.topk``, a
+* `Vectorised`: all agents at once, the idiomatic way. Gradients by ``vmap`` over one flat row per agent, ``torch.topk``, a
   dense ``W @ X``. Four methods, with top-k, the b-bit quantiser or nothing.
 * `NaiveLoop`: DoCoM with a Python loop over agents, one model and one ``autograd.grad`` each, as one would write it first.
 

@@ -12,7 +12,7 @@ START, END = "<!-- algorithms: made by docs/tables.py -->", "<!-- end of algorit
 def algorithm_table() -> str:
     """One row a method: name, paper, messages, gradients and memory a step, exactness."""
     lines = [
-        "| method | class, name | paper | messages a step | gradients a step | memory | exact optimum |",
+        "| method | class, name | paper | messages per step | gradients per step | memory | exact optimum |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, kind in ALGORITHMS.items():

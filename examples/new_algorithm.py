@@ -38,7 +38,7 @@ class AveragedChoco(docom.Algorithm):
 
 
 def main() -> None:
-    """Eight agents on a torus, 4 bits a number."""
+    """Eight agents on a torus, 4 bits per number."""
     draw = torch.Generator().manual_seed(0)
     A, b = torch.randn(8, 30, 20, generator=draw), torch.randn(8, 30, generator=draw)
     run = docom.simulate(

@@ -37,7 +37,7 @@ def bits_a_character(text, size):  # noqa: D103
         return F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()) / 0.6931
 
 
-# Agents start from agent 0's model, whatever their own. One gradient a step, so no closure.
+# Agents start from agent 0's model, whatever their own. One gradient per step, so no closure.
 method = docom.MoTEF(lr=2.0, gamma="auto", beta=0.1)
 opt = docom.optim.Decentralized(model.parameters(), method, compressor="topk:0.05,scope=tensor,whole=256")
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)

@@ -243,7 +243,7 @@ def run_alone(out: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Everything, and what came out of it to a file an agent."""
+    """Everything, and what came out of it to a file per agent."""
     folder = Path(sys.argv[1])
     out: dict[str, Any] = {}
     run_cases(out)

@@ -173,7 +173,7 @@ def test_gossip_reaches_agreement_on_the_mean(spelling: str) -> None:
 @pytest.mark.parametrize("where", [("ring", 5), ("star", 4), ("path", 2), ("complete", 1)], ids=str)
 @pytest.mark.parametrize("damping", [1.0, 0.5])
 def test_the_sum_equals_copies_of_every_neighbour(spelling: str, where: tuple[str, int], damping: float) -> None:
-    """Two rows an agent stand for the printed algorithm's copy of each neighbour at each agent."""
+    """Two rows per agent stand for the printed algorithm's copy of each neighbour at each agent."""
     network = docom.network(*where)
     channel, _, _ = opened(network, spelling)
     assert isinstance(channel, CompressedChannel)
@@ -358,7 +358,7 @@ def test_any_split_of_the_agents_gives_the_same_bits(
 @pytest.mark.parametrize("spelling", ZOO + EDGES)
 @pytest.mark.parametrize("where", [("star", 5), ("path", 2), ("complete", 1)], ids=str)
 def test_a_loaded_channel_goes_on_as_the_saved_one(spelling: str, where: tuple[str, int]) -> None:
-    """What rows() holds, one row an agent, and the count of rounds are all that a channel is."""
+    """What rows() holds, one row per agent, and the count of rounds are all that a channel is."""
     network = docom.network(*where)
     n = network.n
     first, channels, _ = opened(network, spelling)
@@ -583,7 +583,7 @@ def test_edges_mix_vectors_exactly(where: tuple[str, int]) -> None:
 @pytest.mark.parametrize(("spelling", "rank", "rounds"), [("edge-lowrank:1", 1, 1), ("edge-lowrank:2,rounds=3", 2, 3)])
 @everywhere
 def test_edge_counters(spelling: str, rank: int, rounds: int, where: tuple[str, int]) -> None:
-    """An edge and direction carry r (a + b) words a round for a matrix, and d words for a vector."""
+    """An edge and direction carry r (a + b) words per round for a matrix, and d words for a vector."""
     network = docom.network(*where)
     channel, channels, transport = opened(network, spelling, through_bytes=True)
     for t in range(2):

@@ -122,7 +122,7 @@ def test_unfairness_is_seen() -> None:
     assert len(complaints("gnsd", "none", batch_size=2)) == 1
     assert complaints("beer", "topk:0.05", batch_size=7) == []  # BEER is excepted from equal gradients
     (complaint,) = complaints("gt-hsgd", "none", batch_size=4)
-    assert complaint == "GT-HSGD: 8 gradients a step, not 4"
+    assert complaint == "GT-HSGD: 8 gradients per step, not 4"
 
 
 @pytest.mark.parametrize(("preset", "setting"), ALL_SETTINGS, ids=lambda value: getattr(value, "label", None))

@@ -164,7 +164,7 @@ def test_leaf_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no json file in test/"):
         read_leaf_json(tmp_path)
     write_leaf(tmp_path / "test/a_test_9.json", {"u": ([[0.0, 1.0]], [0])})
-    with pytest.raises(DataError, match="2 features a sample, the samples before have 1"):
+    with pytest.raises(DataError, match="2 features per sample, the samples before have 1"):
         read_leaf_json(tmp_path)
 
 

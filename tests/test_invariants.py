@@ -198,7 +198,7 @@ BETA_ONE = {
 
 @pytest.mark.parametrize("case", BETA_ONE)
 def test_with_beta_one_the_estimate_is_the_gradient_itself(case: str) -> None:
-    """On this step's batch, with one gradient a step and none at the old model."""
+    """On this step's batch, with one gradient per step and none at the old model."""
     problem = least_squares()
     algorithm, row = BETA_ONE[case]
     training = begin(problem, algorithm, compressor="topk:0.3" if compressed(algorithm) else "none")

@@ -1,4 +1,4 @@
-"""Memory: what a run keeps is what `facts.memory` says, and DoCoM keeps at most 9 vectors of d an agent.
+"""Memory: what a run keeps is what `facts.memory` says, and DoCoM keeps at most 9 vectors of d per agent.
 
 Two ways of counting: the rows that the state and the channels declare, and the storages of all tensors that are alive.
 A third looks at the process: the peak of a run in an interpreter of its own.
@@ -53,7 +53,7 @@ class Springs(Problem):
 
 
 def declared(training: Training) -> float:
-    """Rows of d numbers an agent, state and channels together."""
+    """Rows of d numbers per agent, state and channels together."""
     rows = {**training.state.rows(), **training.channels.rows()}
     assert len(rows) == len(training.state.rows()) + len(training.channels.rows())
     return sum(tensor.numel() for tensor in rows.values()) / (AGENTS * DIMENSION)

@@ -105,7 +105,7 @@ def test_automatic_consensus_steps_are_those_of_the_simulator(results: list[dict
 
 @dataclass(frozen=True)
 class TwoRates(docom.DoCoM):
-    """DoCoM with one step size a coordinate."""
+    """DoCoM with one step size per coordinate."""
 
     def hyper(self, t: int) -> Any:
         hyper = super().hyper(t)

@@ -93,7 +93,7 @@ def gathered(folder: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _time(given: argparse.Namespace) -> None:
-    """Seconds and bytes a step of every setting at every rate. They do not depend on the step sizes, nor on the shards."""
+    """Seconds and bytes per step of every setting at every rate. They do not depend on the step sizes, nor on the shards."""
     jobs = []
     for rate in (10,) if given.quick else RATES:
         for task in ("mnist",) if given.quick else ("mnist", "transformer"):

@@ -48,10 +48,10 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
 
 
 def table(results: Results, target: float, rate: float, task: str = "mnist") -> str:
-    """Seconds, steps and megabytes an agent sends to a target, on all shards, as Markdown."""
+    """Seconds, steps and megabytes per agent to reach a target, on all shards, as Markdown."""
     goal = f"{target:.0%}" if task == "mnist" else f"{target:g} bits a character"
     lines = [
-        f"| to {goal} at {rate} Mbit/s | ms a step | of it the line | kB a step | " + " | ".join(SHARDS) + " |",
+        f"| to {goal} at {rate} Mbit/s | ms per step | of it the line | kB per step | " + " | ".join(SHARDS) + " |",
         "|---|---:|---:|---:|" + "---:|" * len(SHARDS),
     ]
     cells = {
@@ -106,9 +106,9 @@ def winners(results: Results, target: float = 0.92) -> str:
 
 
 def uneven_table(results: Results, rate: float = 10) -> str:
-    """Mean milliseconds a step where lines or hosts are not alike."""
+    """Mean milliseconds per step where lines or hosts are not alike."""
     lines = [
-        f"| mean ms a step, {rate} Mbit/s | all alike | " + " | ".join(UNEVEN) + " |",
+        f"| mean ms per step, {rate} Mbit/s | all alike | " + " | ".join(UNEVEN) + " |",
         "|---|---:|" + "---:|" * len(UNEVEN),
     ]
     for name in IN_UNEVEN:
@@ -119,14 +119,14 @@ def uneven_table(results: Results, rate: float = 10) -> str:
 
 
 def confirmed_table(results: Results) -> str:
-    """Whole runs beside what steps times seconds a step foretell."""
-    lines = ["| task | shards | method | measured | steps | foretold |", "|---|---|---|---:|---:|---:|"]
+    """Whole runs beside what steps times seconds per step predict."""
+    lines = ["| task | shards | method | measured | steps | predicted |", "|---|---|---|---:|---:|---:|"]
     for one in sorted(results["confirmed"], key=lambda one: (one["task"], SHARDS.index(one["shards"]), one["seconds"])):
         name, shards, task = one["setting"], one["shards"], one["task"]
         step, steps = timing(results, name, one["megabits"], task), steps_to(results, name, shards, one["goal"], task)
-        foretold = "" if step is None or steps is None else f"{steps * step['step_mean']:.1f} s"
+        predicted = "" if step is None or steps is None else f"{steps * step['step_mean']:.1f} s"
         got = f"{one['seconds']:.1f} s" if one["reached"] else "not reached"
-        lines.append(f"| {task} | {shards} | {CATALOGUE[name].label} | {got} | {one['reached']} | {foretold} |")
+        lines.append(f"| {task} | {shards} | {CATALOGUE[name].label} | {got} | {one['reached']} | {predicted} |")
     return "\n".join(lines) + "\n"
 
 
@@ -137,7 +137,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def bytes_table(results: Results) -> str:
-    """The program's count beside the interfaces', in kB a step."""
+    """The program's count beside the interfaces', in kB per step."""
     lines = ["| method | counted | " + " | ".join(f"{rate} Mbit/s" for rate in RATES) + " | with headers |"]
     lines.append("|---|---:|" + "---:|" * len(RATES) + "---:|")
     for setting in CATALOGUE.values():

@@ -238,7 +238,7 @@ def _least_squares(options: dict[str, Any], agents: int | None, home: Path) -> P
 
 
 def _shares(partition: str, labels: Any, agents: int, seed: int) -> list[Any]:
-    """``label``, ``label:2`` (classes an agent), ``blocks``, ``iid`` or ``dirichlet:0.5``."""
+    """``label``, ``label:2`` (classes per agent), ``blocks``, ``iid`` or ``dirichlet:0.5``."""
     from docom.data import partitions
 
     name, _, argument = str(partition).partition(":")

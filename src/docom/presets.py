@@ -92,7 +92,7 @@ class Preset:
 
 
 def unfair(preset: Preset) -> list[str]:
-    """Where a preset breaks the paper's rules: half the k or bits with two messages, equal gradients a step but for BEER."""
+    """Where a preset breaks the paper's rules: half the k or bits with two messages, equal gradients per step but for BEER."""
     complaints = []
     reference = preset.default
     gradients = reference.points * reference.batch_size
@@ -105,7 +105,7 @@ def unfair(preset: Preset) -> list[str]:
                 complaints.append(f"{setting.label}: {total:g} a step instead of {budget[kind]:g}")
         if setting.algorithm != "beer" and setting.points * setting.batch_size != gradients:
             complaints.append(
-                f"{setting.label}: {setting.points * setting.batch_size} gradients a step, not {gradients}"
+                f"{setting.label}: {setting.points * setting.batch_size} gradients per step, not {gradients}"
             )
     return complaints
 
@@ -161,10 +161,10 @@ MNIST = Preset(
         Setting("motef", "topk:0.05", {"lr": 0.01, "gamma": 0.1, "beta": 0.1}, 32, ours=True),
     ),
     exceptions=(
-        "exactly one class an agent (5,421 to 6,742 samples); the authors' code cuts the sorted data into equal blocks "
+        "exactly one class per agent (5,421 to 6,742 samples); the authors' code cuts the sorted data into equal blocks "
         "(partition: blocks)",
         "no heavy ball: the authors' code adds 0.9 to every method, the paper does not mention it (heavy_ball: 0.9)",
-        "batch sizes but DoCoM's are ours (equal gradients a step, BEER 256): the paper's table has none",
+        "batch sizes but DoCoM's are ours (equal gradients per step, BEER 256): the paper's table has none",
         "top-k over the whole vector, as the text has it; the authors' code works tensor by tensor (scope=tensor)",
         "CEDAS is run with the 8-bit quantiser without rescaling, since its paper asks for unbiased compressors: with the "
         "rescaled one agents drift apart within thousands of steps for every alpha and gamma tried",

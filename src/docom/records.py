@@ -33,7 +33,7 @@ class Run:
     as_model: Callable[[Tensor], Any] = lambda row: row
 
     def to_frame(self) -> pandas.DataFrame:
-        """The records as a data frame, one row an evaluation."""
+        """The records as a data frame, one row per evaluation."""
         import pandas
 
         return pandas.DataFrame(self.records)

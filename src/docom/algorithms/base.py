@@ -96,8 +96,8 @@ class Facts:
 
     paper: str
     messages: str  # vectors sent to each neighbour a step
-    gradients: str  # per-sample gradients a step at batch b
-    memory: int  # rows of d numbers an agent keeps, channels included
+    gradients: str  # per-sample gradients per step at batch b
+    memory: int  # rows of d numbers per agent keeps, channels included
     reaches_optimum: bool  # reaches the exact optimum with full gradients on heterogeneous data
     title: str = ""  # its name for people; by default the one it is registered by
     colour: str = ""  # of its curves, such as "#d62f4b"; by default one that no other method has

@@ -26,7 +26,7 @@ class BEER(Algorithm):
         v     <- v + gamma (W - I) k + grad(theta) - grad(theta_old);             k += Q(v - k)
 
     each gradient on its own batch, which should be large. lr: eta. gamma: consensus step, or "auto".
-    Memory 7 d, two compressed messages and b gradients a step.
+    Memory 7 d, two compressed messages and b gradients per step.
 
     Differs from the paper: nothing.
 

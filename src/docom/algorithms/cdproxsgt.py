@@ -62,7 +62,7 @@ class CDProxSGT(Algorithm):
 
     lr: eta. gamma, gamma_g: consensus steps of model and tracker, or "auto". prox: a proximal map ``(x, eta) -> x`` such
     as ``docom.L1(weight)`` or "l1:WEIGHT"; None means r = 0. hat0: copies of the model start at "zero" (paper) or at "x0".
-    Memory 7 d (8 d with a prox), two compressed messages and b gradients a step.
+    Memory 7 d (8 d with a prox), two compressed messages and b gradients per step.
 
     Differs from the paper: nothing. What is evaluated with a prox is x_half, which is sparse; theta is not.
 

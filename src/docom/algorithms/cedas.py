@@ -30,7 +30,7 @@ class CEDAS(Algorithm):
     Wants an unbiased compressor such as "quantize:8,unbiased=true": with contractions (top-k, the rescaled quantiser) agents
         were seen to drift apart, the faster the larger gamma is.
     first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
-    Memory 4 d and the gradient, one compressed message and b gradients a step. mean(dual) = 0.
+    Memory 4 d and the gradient, one compressed message and b gradients per step. mean(dual) = 0.
 
     Differs from the paper: biased compressors are admitted as they are, not wrapped.
 

@@ -24,8 +24,8 @@ class AllReduceSGD(Algorithm):
 
         m <- mu m + mean_i grad_i(theta);   theta <- theta - eta m
 
-    lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient; a ring all-reduce sends 2 (n - 1) / n vectors an agent
-    and step. b gradients a step.
+    lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient; a ring all-reduce sends 2 (n - 1) / n vectors per agent
+    and step. b gradients per step.
 
     Differs from the paper: not part of it; the yardstick.
 
@@ -73,7 +73,7 @@ class AllReduceSTORM(Algorithm):
 
         theta <- theta - eta mean_i v_i;   v <- grad(theta) + (1 - beta)(v - grad(theta_old))    both on one batch
 
-    lr: eta. beta: weight of the fresh gradient. Memory 3 d, one all-reduce and 2 b gradients a step. With one agent it is
+    lr: eta. beta: weight of the fresh gradient. Memory 3 d, one all-reduce and 2 b gradients per step. With one agent it is
     DoCoM.
 
     Differs from the paper: constant eta and beta instead of adaptive ones.

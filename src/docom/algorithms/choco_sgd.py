@@ -17,7 +17,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class ChocoSGD(Algorithm):
-    """One compressed message a step; the copies carry the error forward.
+    """One compressed message per step; the copies carry the error forward.
 
     Koloskova, Stich and Jaggi, ICML 2019 (``order="icml"``, the DoCoM paper's eq. choco) and Koloskova et al., ICLR 2020
     (``order="iclr"``)::
@@ -26,7 +26,7 @@ class ChocoSGD(Algorithm):
         iclr:  hat += Q(theta - hat);        theta <- theta - eta grad(theta) + gamma (W - I) hat
 
     lr: eta. gamma: consensus step, or "auto". hat0: copies start at the common model "x0" or at "zero".
-    Memory 3 d and the gradient, one compressed message and b gradients a step.
+    Memory 3 d and the gradient, one compressed message and b gradients per step.
 
     Differs from the paper: nothing.
 

@@ -17,7 +17,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class D2(Algorithm):
-    """DSGD with a correction that removes the bias of heterogeneous data, at one message a step.
+    """DSGD with a correction that removes the bias of heterogeneous data, at one message per step.
 
     Tang et al., "D2: decentralized training over decentralized data", ICML 2018; Yuan et al. 2019 (exact diffusion)::
 
@@ -25,7 +25,7 @@ class D2(Algorithm):
 
     lr: eta. mixing: "lazy" for M = (I + W) / 2 (exact diffusion: any network), or "w" for M = W (D2 as published; needs
     lambda_min(W) > -1/3).
-    Memory 2 d and the gradient, one uncompressed message and b gradients a step.
+    Memory 2 d and the gradient, one uncompressed message and b gradients per step.
 
     Differs from the paper: the default M, because W itself is unstable on the even ring with weights 1/3; and the
     correction form, because ``2 theta - theta_old`` lets rounding grow with t.

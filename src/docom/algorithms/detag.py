@@ -19,7 +19,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class DeTAG(Algorithm):
-    """R rounds of accelerated gossip of the model and of the tracker a step.
+    """R rounds of accelerated gossip of the model and of the tracker per step.
 
     Lu and De Sa, "Optimal complexity in decentralized training", ICML 2021::
 
@@ -30,7 +30,7 @@ class DeTAG(Algorithm):
     ``lambda = 1 - rho`` (0 where R = 1: one round cannot accelerate).
     tracker_in_step: the tracker the model follows: "mixed" (the paper: m, one phase behind), "updated" (the new y; with
     R = 1, c = 0 that is GNSD), or "old" (y).
-    Memory 4 d (and up to 2 d for R > 1), 2 R uncompressed messages and one batch a step.
+    Memory 4 d (and up to 2 d for R > 1), 2 R uncompressed messages and one batch per step.
 
     Differs from the paper: the R small batches drawn during the gossip are one batch of the run's size.
 

@@ -18,7 +18,7 @@ from docom.numerics import combine, combine_in_turn
 @register
 @dataclass(frozen=True)
 class DoCoM(Algorithm):
-    """Gradient tracking with two compressed messages a step and variance-reduced gradients.
+    """Gradient tracking with two compressed messages per step and variance-reduced gradients.
 
     Yau and Wai, "DoCoM: Compressed Decentralized Optimization with Near-Optimal Sample Complexity", TMLR 2023,
     Algorithm 1::
@@ -32,12 +32,12 @@ class DoCoM(Algorithm):
     =========  =================  ==========================================================================
     eta        lr                 step size
     gamma      gamma, gamma_g     consensus step of the model, and of the tracker (None: the same); "auto" measures it
-    beta       beta               weight of the fresh gradient; 1 needs one gradient a step instead of two
+    beta       beta               weight of the fresh gradient; 1 needs one gradient per step instead of two
     Q          compressor         given to the run; ``compressor_g`` for the tracker's message (None: the same)
     b_0        b0                 first batch, all local data by default
     =========  =================  ==========================================================================
 
-    Memory 8 d an agent (7 d with beta = 1), two messages and 2 b gradients (b with beta = 1) a step.
+    Memory 8 d per agent (7 d with beta = 1), two messages and 2 b gradients (b with beta = 1) a step.
 
     order: "alg1" uses this round's copies in the gossip, as printed; "stale" those of the round before, then refreshes
         them, as the authors' multi-process code does (that is MoTEF-VR with copies that start at the model).

@@ -24,7 +24,7 @@ class DSGD(Algorithm):
         awc:  theta <- W theta - eta grad(theta)         atc:  theta <- W (theta - eta grad(theta))
 
     lr: eta. order: "awc" (combine while adapting, the paper's) or "atc" (adapt, then combine).
-    Memory 1 d and the gradient, one uncompressed message and b gradients a step. With heterogeneous data and a
+    Memory 1 d and the gradient, one uncompressed message and b gradients per step. With heterogeneous data and a
     constant step it stops in a neighbourhood of the optimum.
 
     Differs from the paper: nothing.

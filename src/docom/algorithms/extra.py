@@ -24,7 +24,7 @@ class EXTRA(Algorithm):
         theta_1     = W theta_0 - eta grad(theta_0)
         theta_{k+2} = (I + W) theta_{k+1} - (I + W)/2 theta_k - eta (grad(theta_{k+1}) - grad(theta_k))
 
-    lr: eta. Memory 2 d and the gradient, one uncompressed message and b gradients a step.
+    lr: eta. Memory 2 d and the gradient, one uncompressed message and b gradients per step.
 
     Differs from the paper: written with ``c_k = (I + W)/2 theta_k - eta grad(theta_k)`` kept from the step before, which
     is the same sum and saves two rows.

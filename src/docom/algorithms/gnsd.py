@@ -25,7 +25,7 @@ class GNSD(Algorithm):
         atc:  theta <- W (theta - eta g)      g <- W (g + grad(theta_new) - grad(theta))
 
     each gradient on its own batch. lr: eta. order: "awc" (GNSD, DIGing) or "atc" (Aug-DGM), which takes larger steps.
-    Memory 3 d, two uncompressed messages and b gradients a step. mean(g) = mean(grad) at all times.
+    Memory 3 d, two uncompressed messages and b gradients per step. mean(g) = mean(grad) at all times.
 
     Differs from the paper: nothing.
 

@@ -27,7 +27,7 @@ class GTHSGD(Algorithm):
         v <- grad(theta) + (1 - beta)(v - grad(theta_old))        both on one batch
 
     lr: eta. beta: weight of the fresh gradient.
-    Memory 4 d (y takes the increment of v, so v_old is not kept), two uncompressed messages and 2 b gradients a step.
+    Memory 4 d (y takes the increment of v, so v_old is not kept), two uncompressed messages and 2 b gradients per step.
 
     Differs from the paper: nothing.
 

@@ -17,7 +17,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class LEAD(Algorithm):
-    """A primal-dual method with one compressed message a step.
+    """A primal-dual method with one compressed message per step.
 
     Liu et al., "Linear convergent decentralized optimization with compression", ICLR 2021::
 
@@ -27,7 +27,7 @@ class LEAD(Algorithm):
 
     lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies; 0.5 suits unbiased quantisers, biased
     compressors such as top-k want 0.1 or less. first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
-    Memory 4 d and the gradient, one compressed message and b gradients a step. mean(dual) = 0.
+    Memory 4 d and the gradient, one compressed message and b gradients per step. mean(dual) = 0.
 
     Differs from the paper: nothing known (start and settings from memory of it).
 

@@ -17,7 +17,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class MoTEF(Algorithm):
-    """BEER with the tracked gradient replaced by a momentum average: one gradient a step, small batches.
+    """BEER with the tracked gradient replaced by a momentum average: one gradient per step, small batches.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", 2024,
     with copies starting at zero::
@@ -27,7 +27,7 @@ class MoTEF(Algorithm):
         v     <- v + gamma (W - I) k + m_new - m;         k += Q(v - k)
 
     lr: eta. gamma: consensus step, or "auto". beta: the paper's lambda, the weight of the fresh gradient (1 is BEER).
-    Memory 7 d, two compressed messages and b gradients a step. MoTEF-VR is ``DoCoM(order="stale")``.
+    Memory 7 d, two compressed messages and b gradients per step. MoTEF-VR is ``DoCoM(order="stale")``.
 
     Differs from the paper: nothing.
 

@@ -23,7 +23,7 @@ class QGDSGDm(Algorithm):
 
         theta_new = W (theta - eta (mu m + grad));   m <- mu m + (1 - mu) (theta - theta_new) / eta
 
-    lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient, one uncompressed message and b gradients a step.
+    lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient, one uncompressed message and b gradients per step.
 
     Differs from the paper: nothing (one coefficient for both uses of mu; no Nesterov form).
 

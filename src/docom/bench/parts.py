@@ -50,7 +50,7 @@ def push_case(device: str, pace: Pace) -> Case:
 
 
 def codec_case(pace: Pace) -> Case:
-    """Encoding to bytes and decoding again on one core, in bytes of the dense float32 vector a second."""
+    """Encoding to bytes and decoding again on one core, in bytes of the dense float32 vector per second."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -139,7 +139,7 @@ def large_case(device: str, pace: Pace, dimension: int) -> Case:
     item = LARGE_AGENTS * dimension * 4
     if torch.device(device).type == "cuda":
         for compressor in LARGE_COMPRESSORS:
-            case.facts[f"{compressor} vectors an agent"] = most_memory(compressor, dimension, device) / item
+            case.facts[f"{compressor} vectors per agent"] = most_memory(compressor, dimension, device) / item
     vectors = [torch.zeros(LARGE_AGENTS, dimension, device=device) for _ in range(VECTORS)]
 
     def touch() -> None:

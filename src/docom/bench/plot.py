@@ -45,7 +45,7 @@ def draw(results: Results, path: Path) -> None:
             panel.margins(x=0.22)
             panel.set_xlim(left=0)
         panel.set_title(title, fontsize=10)
-        panel.set_xlabel("ms a step (quartiles)", fontsize=8)
+        panel.set_xlabel("ms per step (quartiles)", fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"part-{path.name}")

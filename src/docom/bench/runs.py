@@ -25,7 +25,7 @@ from docom.simulator import Simulation
 from docom.weights import network
 
 AGENTS = (10, 100, 1000)
-SHARED = 20  # samples an agent in the scaling runs, whose memory is not what is measured
+SHARED = 20  # samples per agent in the scaling runs, whose memory is not what is measured
 
 
 def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int, ...] = AGENTS) -> Case:
@@ -38,12 +38,12 @@ def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int,
     case = Case("scaling", about, {f"{name}, an agent": found for name, found in each.items()})
     del runs
     for count in counts:
-        case.facts[f"n = {count} vectors an agent"] = round(memory_of(count, device), 2)
+        case.facts[f"n = {count} vectors per agent"] = round(memory_of(count, device), 2)
     return case
 
 
 def memory_of(agents: int, device: str) -> float:
-    """Vectors of d numbers an agent that a run takes at its peak, in a process of its own."""
+    """Vectors of d numbers per agent that a run takes at its peak, in a process of its own."""
     code = f"from docom.bench.runs import peak; print(peak({agents}, {device!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
@@ -112,7 +112,7 @@ def evaluation_case(quick: bool, turns: int) -> Case:
 
 
 def _like_mnist(quick: bool) -> Problem:
-    """Random images of MNIST's number, one class an agent; as there, a third of the pixels are blank."""
+    """Random images of MNIST's number, one class per agent; as there, a third of the pixels are blank."""
     count = 60 if quick else 6_000
     data = [
         (_framed(inputs), torch.full_like(targets, agent))

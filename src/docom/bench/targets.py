@@ -90,7 +90,7 @@ def _scaling_targets(memory: tuple[int, ...]) -> Iterator[Target]:
     for count in memory:
         yield Target(
             f"n = {count}: memory beside the data and the mixing matrix", "scaling",
-            _fact(f"n = {count} vectors an agent"), at_most=10.0, unit=" vectors an agent",
+            _fact(f"n = {count} vectors per agent"), at_most=10.0, unit=" vectors per agent",
         )  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def gpu_targets() -> Iterator[Target]:
         once = f"vectors once ({name})"
         yield Target(f"large model, {title}: update over its vectors once", "large", _ratio(name, once), at_most=3.0)
         yield Target(
-            f"large model, {title}: peak memory", "large", _fact(f"{name} vectors an agent"), at_most=10.0,
-            unit=" vectors an agent",
+            f"large model, {title}: peak memory", "large", _fact(f"{name} vectors per agent"), at_most=10.0,
+            unit=" vectors per agent",
         )  # fmt: skip
     yield from _scaling_targets(memory=(1000,))
 

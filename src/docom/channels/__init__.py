@@ -4,7 +4,7 @@ A channel belongs to one variable of an algorithm (its model, its gradient track
 rows out; what travels between is the channel's business.
 
 * `CompressedChannel`: every agent's public copy ``hat`` and the weighted sum ``mixed`` of its neighbours' copies. Two
-  rows an agent whatever its degree, because all copies of one agent's ``hat`` are equal.
+  rows per agent whatever its degree, because all copies of one agent's ``hat`` are equal.
 * `UncompressedChannel`: the variable itself, mixed with W.
 * `MeanChannel`: the average over all agents, for the centralised references.
 * `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.

@@ -40,10 +40,10 @@ class Channel:
     """What every channel has: its name, its counters, and the rows it keeps from step to step.
 
     bits_per_round: what one agent sends a round by the paper's formula, a broadcast counted once.
-    bytes_per_round: what all agents put on all links a round, as encoded.
-    exchanges: messages a round that must wait for one another.
+    bytes_per_round: what all agents put on all links per round, as encoded.
+    exchanges: messages per round that must wait for one another.
     number: of the variable among the algorithm's, for the envelope of its messages.
-    meter: set by who wants to know what compression keeps of the messages; costs two rows and their sums a round.
+    meter: set by who wants to know what compression keeps of the messages; costs two rows and their sums per round.
     """
 
     bits_per_round: float

@@ -152,7 +152,7 @@ class UncompressedChannel(Channel):
 
 
 class MeanChannel(Channel):
-    """An all-reduce, priced as the ring algorithm's ``2 (n - 1) / n`` vectors an agent."""
+    """An all-reduce, priced as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)

@@ -93,7 +93,7 @@ class Matrices:
 class LowRankChannel(Channel):
     """Factors that are kept from round to round, and rounds of several messages.
 
-    owners: whose bases these are (a number an edge, or one for all); equal ones start alike, wherever they are held.
+    owners: whose bases these are (a number per edge, or one for all); equal ones start alike, wherever they are held.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ With ``M_i`` agent i's variable and what earlier messages left of it, as a matri
 The messages are linear in M, so that their average may be taken in whatever way: by an all-reduce, or by the finitely many
 exchanges between neighbours of `docom.weights.averaging_matrices`, in r (a + b) numbers instead of a b.
 
-``sides=1`` sends one of the two factors a round, in turn: a round starts from the other factor of the round before, made
+``sides=1`` sends one of the two factors per round, in turn: a round starts from the other factor of the round before, made
 orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
 
 What is left is kept against the agent's own projection, not against the average as in PowerSGD: the same on average, but what
@@ -116,7 +116,7 @@ class LowRankMeanChannel(LowRankChannel):
 
 
 class _AllReduce:
-    """The sum in agent order, priced as the ring algorithm's ``2 (n - 1) / n`` vectors an agent."""
+    """The sum in agent order, priced as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
     def __init__(self, network: Network, transport: Transport) -> None:
         n = network.n

@@ -33,7 +33,7 @@ class Meter:
         self._noted: Tensor | None = None
 
     def note(self, wanted: Tensor, sent: Tensor) -> None:
-        """One message a row. Adds in place, so that a GPU can be told once to do it in every step."""
+        """One message per row. Adds in place, so that a GPU can be told once to do it in every step."""
         asked, lost = sum_squares(wanted), sum_squares(wanted - sent)
         if self._kept is None or self._noted is None:
             self._kept = Kept(torch.zeros_like(asked), torch.zeros_like(asked), torch.full_like(asked, torch.inf))

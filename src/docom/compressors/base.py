@@ -62,7 +62,7 @@ class Bound(ABC):
 
     @abstractmethod
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:
-        """The message for ``x - hat``, one row an agent. Raises `NonFinite` on NaN or infinity."""
+        """The message for ``x - hat``, one row per agent. Raises `NonFinite` on NaN or infinity."""
 
     @abstractmethod
     def decompress(self, message: Any, stamp: Stamp) -> Tensor:
@@ -101,7 +101,7 @@ class Bound(ABC):
         raise NotImplementedError(f"{type(self).__name__} makes messages; ask can_update_copy first")
 
     def memory(self, agents: Tensor) -> list[Tensor]:
-        """What the sender keeps from one message to the next (a warm start), one row an agent."""
+        """What the sender keeps from one message to the next (a warm start), one row per agent."""
         return []
 
 

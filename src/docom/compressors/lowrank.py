@@ -211,6 +211,6 @@ class MeanLowRank(Compressor):
 
 def _check_factors(sides: int, values: str) -> None:
     if sides not in (1, 2):
-        raise ValueError(f"sides is 1 or 2, the factors sent a round, got {sides}")
+        raise ValueError(f"sides is 1 or 2, the factors sent per round, got {sides}")
     if values not in ("full", "bf16"):
         raise ValueError(f'values is "full" or "bf16", got {values!r}')

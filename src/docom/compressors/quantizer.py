@@ -33,7 +33,7 @@ class Quantizer(Compressor):
     ``tau = 1 + min(d / s^2, sqrt(d) / s)``. Contraction 1/tau.
 
     bits: b, from 1 to 15. unbiased: leave out tau; then E Q(x) = x with variance tau - 1.
-    scope: "global", or "tensor" for one norm a tensor. whole: tensors of up to so many entries are then sent as they are.
+    scope: "global", or "tensor" for one norm per tensor. whole: tensors of up to so many entries are then sent as they are.
 
     Differs from the paper: ``s = 2^b - 1``, not 2^b, so that the s + 1 levels fit in b bits (its authors' code does the
     same).
@@ -58,7 +58,7 @@ class Quantizer(Compressor):
 
 
 class Levels(NamedTuple):
-    """A quantised message: one norm and d signed levels a row."""
+    """A quantised message: one norm and d signed levels per row."""
 
     norms: Tensor
     levels: Tensor
@@ -149,7 +149,7 @@ class Sign(Compressor):
 
 
 class Signs(NamedTuple):
-    """A message of signs: one scale and d bits a row."""
+    """A message of signs: one scale and d bits per row."""
 
     scales: Tensor
     negative: Tensor

@@ -27,7 +27,7 @@ def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype, whole
 
 
 class PerTensor(Bound):
-    """One message made of a message a tensor; its contraction is that of the worst tensor."""
+    """One message made of a message per tensor; its contraction is that of the worst tensor."""
 
     def __init__(self, parts: list[tuple[slice, Bound]], dtype: torch.dtype) -> None:
         self.parts, self.dtype = parts, dtype

@@ -73,7 +73,7 @@ def read_leaf_json(directory: Path | str, agents: Literal["files", "users"] = "f
     for record in records(directory):
         if xs and record.x.shape[1] != xs[0].shape[1]:
             raise DataError(
-                f"{record.file}: user {record.user!r} has {record.x.shape[1]} features a sample, "
+                f"{record.file}: user {record.user!r} has {record.x.shape[1]} features per sample, "
                 f"the samples before have {xs[0].shape[1]}; a folder is to hold one data set"
             )
         count = len(record.y)
@@ -162,7 +162,7 @@ def _features(values: list[Any], where: str) -> NDArray[np.float64]:
         raise DataError(f"{where}: x is to be equally long lists of numbers ({error})") from error
     if x.dtype.kind not in "iuf" or x.ndim != 2 or not np.isfinite(x).all():
         raise DataError(
-            f"{where}: x is to be one flat list of finite numbers a sample, found {x.dtype} {x.shape} "
+            f"{where}: x is to be one flat list of finite numbers per sample, found {x.dtype} {x.shape} "
             "(LEAF's text data sets are not supported)"
         )
     return x.astype(np.float64)

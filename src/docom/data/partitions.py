@@ -27,7 +27,7 @@ def by_label(labels: ArrayLike, agents: int, classes_per_agent: int = 1, seed: i
     Args:
         labels: [m], of any values; classes count in sorted order.
         agents: n; with classes_per_agent at least enough to hold all classes.
-        classes_per_agent: how many classes an agent has.
+        classes_per_agent: how many classes per agent has.
         seed: decides which samples of a class go to which of its holders.
     """
     values, members = _classes(labels)
@@ -61,7 +61,7 @@ def by_label(labels: ArrayLike, agents: int, classes_per_agent: int = 1, seed: i
 def sorted_blocks(labels: ArrayLike, agents: int) -> Parts:
     """The samples sorted by label and cut into n blocks of equal size (up to one sample).
 
-    What the paper's authors ran as "one class an agent": eight of MNIST's ten blocks hold two or three.
+    What the paper's authors ran as "one class per agent": eight of MNIST's ten blocks hold two or three.
     """
     labels = _one_dimensional(labels, "labels")
     _check_agents(agents, len(labels))
@@ -137,7 +137,7 @@ def iid(count: int, agents: int, seed: int = 0) -> Parts:
 def by_sizes(count: int, sizes: Sequence[int], seed: int = 0) -> Parts:
     """`count` samples shared out at random, `sizes[i]` of them to agent i; the sizes add up to `count`."""
     if not sizes or min(sizes) < 1:
-        raise DataError(f"sizes are to be one positive number an agent, got {list(sizes)[:20]}")
+        raise DataError(f"sizes are to be one positive number per agent, got {list(sizes)[:20]}")
     if sum(sizes) != count:
         raise DataError(
             f"sizes add up to {sum(sizes)}, but there are {count} samples; every sample is to be given once"
@@ -156,7 +156,7 @@ def _classes(labels: ArrayLike, name: str = "labels") -> tuple[NDArray[np.generi
 def _one_dimensional(values: ArrayLike, name: str) -> NDArray[np.generic]:
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
-        raise DataError(f"{name} are to be one value a sample, shape [m] with m >= 1; got shape {array.shape}")
+        raise DataError(f"{name} are to be one value per sample, shape [m] with m >= 1; got shape {array.shape}")
     return array
 
 

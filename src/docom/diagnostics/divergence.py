@@ -28,7 +28,7 @@ WATCHED = (("potential", 1.0), ("consensus_gap", 2.0), ("grad_norm_at_mean", 2.0
 
 @dataclass(frozen=True)
 class Divergence:
-    """A run seen to diverge: what grows, by which factor a step, from which step to which."""
+    """A run seen to diverge: what grows, by which factor per step, from which step to which."""
 
     measure: str
     factor: float

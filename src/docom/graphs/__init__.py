@@ -106,7 +106,7 @@ def _from_networkx(given: nx.Graph[Any], n: int) -> nx.Graph[int]:
         )
     if len(given) != n:
         raise ValueError(
-            f"the given graph has {len(given)} nodes for n={n} agents; give a graph with one node an agent"
+            f"the given graph has {len(given)} nodes for n={n} agents; give a graph with one node per agent"
         )
     return _with_agents_in_order(given)
 

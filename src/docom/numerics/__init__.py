@@ -56,7 +56,7 @@ def combine(out: Tensor, *terms: tuple[Coefficient, Tensor]) -> Tensor:
     """Write ``sum_k a_k x_k`` into ``out``, which may itself be one of the ``x_k``.
 
     Nearly every update of every method is one such line; the terms are added from left to right. A coefficient may also be
-    a row ``[1, d]``: one number a coordinate.
+    a row ``[1, d]``: one number per coordinate.
 
     >>> x, g = torch.ones(1, 3), torch.ones(1, 3)
     >>> combine(x, (1, x), (-0.5, g))

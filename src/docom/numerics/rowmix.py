@@ -30,7 +30,7 @@ class RowMix:
 
     @cached_property
     def slots(self) -> tuple[Tensor, Tensor]:
-        """The same matrix padded to equally many entries a row: sources and weights ``[rows out, slots]``.
+        """The same matrix padded to equally many entries per row: sources and weights ``[rows out, slots]``.
 
         The padding points at row 0 with weight 0 and comes last, so it leaves the ordered sum as it is.
         """

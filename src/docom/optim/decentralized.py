@@ -125,7 +125,7 @@ class Decentralized(Optimizer):
             self._begin_together(self.param_groups[-1]["params"])
 
     def state_dict(self) -> dict[str, Any]:
-        """What torch's optimizers save, and this agent's rows; save one file an agent.
+        """What torch's optimizers save, and this agent's rows; save one file per agent.
 
         Tensors, numbers and strings only, so ``torch.load(weights_only=True)`` reads it. As with every torch optimizer
         the tensors are the optimizer's own, not copies.

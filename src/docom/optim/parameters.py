@@ -87,7 +87,7 @@ class Flat:
         return row if scale is None else row.div_(scale.to(row.device, row.dtype))
 
     def spread(self, values: Sequence[float]) -> Tensor:
-        """One value a group as one value a coordinate, ``[1, d]``.
+        """One value a group as one value per coordinate, ``[1, d]``.
 
         In float64, so that what a method computes with it is rounded once, as it is with a plain number.
         """

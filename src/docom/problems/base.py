@@ -95,7 +95,7 @@ class Problem(ABC):
     def gradients(
         self, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
-        """Gradients of f_i at each of the points, one row an agent of ``agents``, all points on one batch.
+        """Gradients of f_i at each of the points, one row per agent of ``agents``, all points on one batch.
 
         samples: sample numbers ``[len(agents), b]``; None for all local data.
         noise: seeds whatever else is random in the objective (dropout), the same for all points of a step.

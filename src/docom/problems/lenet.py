@@ -33,7 +33,7 @@ class LeNet5(NeuralProblem):
     are our reading, as usual today (the network of 1998 had scaled tanh and trained averages).
 
     Args:
-        data: ``[(images [m_i, 28, 28] or [m_i, 1, 28, 28], targets [m_i]), ...]``, one pair an agent.
+        data: ``[(images [m_i, 28, 28] or [m_i, 1, 28, 28], targets [m_i]), ...]``, one pair per agent.
         classes: units of the output.
         weight_decay: the l2 weight.
         test: one such pair.

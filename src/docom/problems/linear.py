@@ -203,7 +203,7 @@ class LeastSquares(LinearProblem):
     """``f_i(x) = |A_i x - b_i|^2 / (2 m)``.
 
     Args:
-        A: ``[n, m, d]``, one matrix an agent.
+        A: ``[n, m, d]``, one matrix per agent.
         b: ``[n, m]``.
 
     >>> LeastSquares(torch.ones(3, 2, 4), torch.zeros(3, 2)).dimension
@@ -234,7 +234,7 @@ class LogisticRegression(LinearProblem):
     """``f_i(x) = mean_j log(1 + exp(-y_j <a_j, x>)) + weight_decay / 2 |x|^2``.
 
     Args:
-        data: ``[(features [m_i, d], labels [m_i]), ...]``, one pair an agent; labels are -1 and 1, or 0 and 1.
+        data: ``[(features [m_i, d], labels [m_i]), ...]``, one pair per agent; labels are -1 and 1, or 0 and 1.
         weight_decay: the l2 weight.
         test: one such pair.
 

@@ -20,7 +20,7 @@ class MLP(NeuralProblem):
     """One hidden layer of sigmoids, cross entropy; 784-100-10 is the paper's network for MNIST, d = 79,510.
 
     Args:
-        data: ``[(inputs [m_i, p], targets [m_i]), ...]``, one pair an agent.
+        data: ``[(inputs [m_i, p], targets [m_i]), ...]``, one pair per agent.
         hidden, classes: units of the hidden layer and of the output.
         weight_decay: the l2 weight.
         test: one such pair.

@@ -1,4 +1,4 @@
-"""Any torch module with one data set an agent."""
+"""Any torch module with one data set per agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModuleProblem(Problem):
 
     Args:
         module: its parameters are the common start; it is not changed.
-        data: ``[(inputs, targets), ...]``, one pair an agent.
+        data: ``[(inputs, targets), ...]``, one pair per agent.
         loss: ``loss(outputs, targets)``, a mean over samples such as ``F.cross_entropy``.
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
@@ -412,7 +412,7 @@ def _borrowed(device: torch.device) -> Iterator[list[torch.Generator]]:
 
 def _checked(data: Sequence[Data]) -> list[Data]:
     if not data:
-        raise ValueError("data is empty; give one (inputs, targets) pair an agent")
+        raise ValueError("data is empty; give one (inputs, targets) pair per agent")
     for agent, (inputs, targets) in enumerate(data):
         if len(inputs) != len(targets) or len(targets) == 0:
             raise ValueError(

@@ -48,7 +48,7 @@ class NeuralProblem(Problem):
     """``f_i(x) = mean_j cross_entropy(network(x, a_j), b_j) + weight_decay / 2 |x|^2``.
 
     Args:
-        data: ``[(inputs, targets), ...]``, one pair an agent; targets are integers from 0 to classes - 1.
+        data: ``[(inputs, targets), ...]``, one pair per agent; targets are integers from 0 to classes - 1.
         classes: how many classes there are.
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
@@ -96,7 +96,7 @@ class NeuralProblem(Problem):
         """Scores ``[r, classes, b]`` of r rows, and what `backward` needs of the way.
 
         weights: the rows cut into the layout's tensors, ``[r, *shape]`` each.
-        inputs: prepared ones, a batch a row or a single batch for all rows.
+        inputs: prepared ones, a batch per row or a single batch for all rows.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Labelled samples of all agents, one shard an agent, stored one after the other."""
+"""Labelled samples of all agents, one shard per agent, stored one after the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shards:
     def of(cls, data: Sequence[Data], owners: Sequence[str], classes: int, scale: float, shift: float) -> Self:
         """From one pair (inputs ``[m_i, p]``, targets ``[m_i]``) a shard; errors name the owner."""
         if not data:
-            raise ValueError("data is empty; give one (inputs, targets) pair an agent")
+            raise ValueError("data is empty; give one (inputs, targets) pair per agent")
         for (inputs, targets), owner in zip(data, owners, strict=True):
             _check(inputs, targets, classes, owner)
             _check_alike(inputs, data[0][0], owner, owners[0])

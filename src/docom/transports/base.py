@@ -17,7 +17,7 @@ class Code(Protocol):
     num_bytes: int  # of one row's message, always
 
     def encode(self, message: Any) -> list[bytes]:
-        """One buffer a row."""
+        """One buffer per row."""
 
     def decode(self, buffers: Sequence[Any]) -> Any:
         """The inverse."""

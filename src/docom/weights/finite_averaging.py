@@ -36,7 +36,7 @@ def averaging_matrices(network: Network) -> list[Matrix]:
 
 
 def _pairings(network: Network) -> list[Matrix]:
-    """One matching a dimension; none where n is no power of two or a link is missing."""
+    """One matching per dimension; none where n is no power of two or a link is missing."""
     n, links = network.n, set(network.edges)
     dimensions = [1 << k for k in range(n.bit_length() - 1)]
     partners = [[agent ^ bit for agent in range(n)] for bit in dimensions] if n & (n - 1) == 0 else []
