@@ -124,10 +124,10 @@ def test_users_of_two_files_with_one_name_stay_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[1, 2]", "a json object is due"),
+        ("[1, 2]", "a json object is expected"),
         ('{"users": [', "not a json file"),
         ("[" * 100_000, "not a json file"),
-        ("{}", "are due; not a LEAF file"),
+        ("{}", "are expected; this is not a LEAF file"),
         ('{"users": ["a"], "num_samples": [], "user_data": {"a": {}}}', "1 users but 0 num_samples"),
         ('{"users": [1], "num_samples": [1], "user_data": {"1": {}}}', "no string"),
         ('{"users": ["a"], "num_samples": [1], "user_data": {"b": {}}}', "the same users"),
@@ -182,17 +182,17 @@ def test_leaf_folders_that_are_not_femnist(tmp_path: Path, pixel: float, label: 
     ("change", "message"),
     [
         (lambda a: a.pop("group36"), "not an npz file with the arrays"),
-        (lambda a: a.update(labels=a["labels"] + 62), r"labels is to lie in 0 \.\. 61"),
+        (lambda a: a.update(labels=a["labels"] + 62), r"labels must lie in 0 \.\. 61"),
         (lambda a: a.update(labels=a["labels"].astype(float)), r"integers \[708\], found float64"),
-        (lambda a: a.update(writer=a["writer"] + 1), r"writer is to lie in 0 \.\. 184"),
+        (lambda a: a.update(writer=a["writer"] + 1), r"writer must lie in 0 \.\. 184"),
         (lambda a: a.update(writer=a["writer"][1:]), r"integers \[708\]"),
         (lambda a: a.update(group36=a["group36"].astype(np.int64) - 1), r"found -1 \.\."),
-        (lambda a: a.update(split=a["split"] + 1), r"split is to lie in 0 \.\. 1"),
+        (lambda a: a.update(split=a["split"] + 1), r"split must lie in 0 \.\. 1"),
         (lambda a: a.update(images=a["images"][:, :27]), r"found uint8 \(708, 27, 28\)"),
-        (lambda a: a.update(images=a["images"].reshape(-1, 784)), "to have 3 dimensions"),
+        (lambda a: a.update(images=a["images"].reshape(-1, 784)), "must have 3 dimensions"),
         (lambda a: a.update(images=a["images"][:0]), r"found uint8 \(0, 28, 28\)"),
         (lambda a: a.update(writers=a["writers"].astype("S")), "array of strings"),
-        (lambda a: a.update(writers=a["writers"][:0], group36=a["group36"][:0]), "writer is to lie in"),
+        (lambda a: a.update(writers=a["writers"][:0], group36=a["group36"][:0]), "writer must lie in"),
     ],
 )
 def test_npz_damage(tmp_path: Path, arrays: Arrays, change: Callable[[Arrays], object], message: str) -> None:

@@ -110,7 +110,7 @@ def test_impossible_requests(samples: list[leaf_synthetic.Sample]) -> None:
         leaf_synthetic.generate(agents=0)
     with pytest.raises(DataError, match="seed"):
         leaf_synthetic.generate(seed=-1)
-    with pytest.raises(DataError, match=r"fraction is to lie in \(0, 1\], got 1.5"):
+    with pytest.raises(DataError, match=r"fraction must lie in \(0, 1\], got 1.5"):
         leaf_synthetic.split(samples, 1.5)
     with pytest.raises(DataError, match=r"agent 10 has 5 samples.*raise fraction"):
         leaf_synthetic.split(samples, 0.17)

@@ -136,20 +136,20 @@ def test_other_seeds_give_other_partitions() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (lambda: iid(3, 4), r"agents is to lie in 1 \.\. 3"),
+        (lambda: iid(3, 4), r"agents must lie in 1 \.\. 3"),
         (lambda: iid(3, 0), "agents=0"),
         (lambda: iid(3, 2, -1), "seed"),
         (lambda: by_sizes(10, [3, 3]), "add up to 6, but there are 10"),
         (lambda: by_sizes(3, [3, 0]), "positive"),
         (lambda: by_sizes(0, []), "positive"),
         (lambda: by_label([0, 1, 2], 1), "cannot hold 3 classes; raise classes_per_agent to 3"),
-        (lambda: by_label([0, 1], 2, 3), r"classes_per_agent is to lie in 1 \.\. 2"),
+        (lambda: by_label([0, 1], 2, 3), r"classes_per_agent must lie in 1 \.\. 2"),
         (lambda: by_label([0, 1, 1, 1], 4), "class 0 has 1 samples for 2 agents"),
         (lambda: by_label([], 1), r"shape \(0,\)"),
         (lambda: by_group([[0], [1]]), r"shape \(2, 1\)"),
         (lambda: dirichlet([0, 1], 2, 0.0), "alpha"),
         (lambda: dirichlet([0, 1], 2, float("nan")), "alpha"),
-        (lambda: dirichlet([0, 1, 1], 2, 1.0, 0, 2), r"min_size is to lie in 1 \.\. 1"),
+        (lambda: dirichlet([0, 1, 1], 2, 1.0, 0, 2), r"min_size must lie in 1 \.\. 1"),
         (lambda: sorted_blocks([0, 1], 3), "agents=3"),
     ],
 )

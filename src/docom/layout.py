@@ -1,4 +1,4 @@
-"""How one row of ``d`` numbers is cut into the tensors of a model."""
+"""How a row of ``d`` numbers is divided into the tensors of a model."""
 
 from __future__ import annotations
 

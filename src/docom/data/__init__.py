@@ -1,8 +1,8 @@
-"""Data sets and how they are shared out among agents.
+"""Data sets and their partition among agents.
 
 `leaf_synthetic` generates the paper's synthetic data; the readers take files from outside (IDX, LEAF json,
-FEMNIST npz, LIBSVM), check every size and index before use and never unpickle; `partitions` shares sample
-indices out; `store` keeps the data folder. Nothing here knows problems, algorithms or networks.
+FEMNIST npz, LIBSVM), check every size and index before use and never unpickle; `partitions` distributes sample
+indices; `store` manages the data folder. Nothing here knows problems, algorithms or networks.
 """
 
 from docom.data import leaf_synthetic, partitions

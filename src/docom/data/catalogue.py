@@ -1,4 +1,4 @@
-"""The data sets that have a name here: their formats, how to come by them, where they can be downloaded."""
+"""The data sets that have a name here: their formats, how to get them, where they can be downloaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Download:
-    """Where the files of a data set are to be had."""
+    """Where the files of a data set can be downloaded."""
 
     mirrors: tuple[str, ...]
     files: tuple[RemoteFile, ...]
@@ -47,7 +47,7 @@ FORMATS: dict[str, Format] = {
 _LIBSVM_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
 
 KNOWN: dict[str, Known] = {
-    "synthetic": Known("", "LEAF's synthetic data, the paper's first experiment", "built in: nothing to get"),
+    "synthetic": Known("", "LEAF's synthetic data, the paper's first experiment", "built in: no download needed"),
     "mnist": Known("idx", "handwritten digits, 10 classes", "docom data get mnist"),
     "fashion-mnist": Known(
         "idx",

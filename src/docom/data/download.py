@@ -1,7 +1,7 @@
 """Fetching files over HTTP: several mirrors, resumption, checksums.
 
-What has arrived lies in `NAME.part` and stays there when a connection breaks; the next attempt, mirror or run
-asks for the rest only. A file gets its name when its checksum is right.
+What has arrived is kept in `NAME.part` when a connection breaks; the next attempt, mirror or run requests only the
+rest. A file gets its name when its checksum is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATTEMPTS = 5  # at one mirror, as long as each brings new bytes
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to fetch: its name at every mirror, and what it must turn out to be."""
+    """A file to fetch: its name at every mirror, its size and its checksum."""
 
     name: str
     size: int
@@ -29,7 +29,7 @@ class RemoteFile:
 
 
 class DownloadError(DataError):
-    """No mirror gave the file; the message lists what each said."""
+    """No mirror delivered the file; the message lists the failure of each."""
 
 
 class _Failure(Exception):
@@ -48,9 +48,9 @@ def fetch(
     Args:
         remote: name, size and checksum.
         mirrors: URLs ending in `/` that the name is appended to, tried in order.
-        folder: is made if need be.
+        folder: is created if it does not exist.
         progress: called with (bytes done, bytes in all, name).
-        timeout: seconds without an answer after which a mirror is given up.
+        timeout: seconds without an answer after which the next mirror is tried.
     """
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     report = progress or (lambda done, total, name: None)

@@ -1,6 +1,6 @@
 """FEMNIST: handwritten characters with their writers, from LEAF's json or from one `.npz` file.
 
-Both give the same `Femnist`. LEAF's pixels are k/255 with white = 1, so bytes hold them without loss; note
+Both give the same `Femnist`. LEAF's pixels are k/255 with white = 1, so bytes store them without loss; note
 the polarity, 255 = background, the opposite of MNIST's.
 
 The `.npz` holds images uint8 [m, 28, 28], labels [m] (0-9 digits, 10-35 A-Z, 36-61 a-z), writer [m] (index
@@ -78,9 +78,9 @@ def read_femnist_npz(path: Path | str) -> Femnist:
     arrays = _arrays(path)
     images, count, writers = arrays["images"], len(arrays["images"]), len(arrays["writers"])
     if not count or images.dtype != np.uint8 or images.shape[1:] != (28, 28):
-        raise DataError(f"{path}: images are to be uint8 [m, 28, 28], found {images.dtype} {images.shape}")
+        raise DataError(f"{path}: images must be uint8 [m, 28, 28], found {images.dtype} {images.shape}")
     if arrays["writers"].dtype.kind != "U":
-        raise DataError(f"{path}: writers is to be an array of strings, found {arrays['writers'].dtype}")
+        raise DataError(f"{path}: writers must be an array of strings, found {arrays['writers'].dtype}")
     limits = {
         "labels": (count, CLASSES),
         "writer": (count, writers),
@@ -90,10 +90,10 @@ def read_femnist_npz(path: Path | str) -> Femnist:
     for name, (length, below) in limits.items():
         array = arrays[name]
         if array.dtype.kind not in "iu" or array.shape != (length,):
-            raise DataError(f"{path}: {name} is to be integers [{length}], found {array.dtype} {array.shape}")
+            raise DataError(f"{path}: {name} must be integers [{length}], found {array.dtype} {array.shape}")
         low, high = array.min(initial=0), array.max(initial=0)
         if low < 0 or high >= below:
-            raise DataError(f"{path}: {name} is to lie in 0 .. {below - 1}, found {low} .. {high}; damaged")
+            raise DataError(f"{path}: {name} must lie in 0 .. {below - 1}, found {low} .. {high}; damaged")
     writer = arrays["writer"].astype(np.int64)
     return Femnist(
         images=images,
@@ -111,7 +111,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {name: _member(archive, name, path) for name in _ARRAYS}
     except DataError:
         raise
-    except Exception as error:  # damaged text makes numpy's header parser raise nearly anything
+    except Exception as error:  # on damaged text numpy's header parser raises errors of many types
         raise DataError(
             f"{path}: not an npz file with the arrays {', '.join(_ARRAYS)} ({error}); make or fetch it again"
         ) from error
@@ -130,7 +130,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
     if dtype.hasobject or len(shape) != _ARRAYS[name] or min(shape) < 0:
-        raise DataError(f"{path}: {name} is to have {_ARRAYS[name]} dimensions, no objects; found {dtype} {shape}")
+        raise DataError(f"{path}: {name} must have {_ARRAYS[name]} dimensions, no objects; found {dtype} {shape}")
     if math.prod(shape) * dtype.itemsize + stream.tell() != member.file_size:
         raise DataError(f"{path}: {name} does not have the size that its header announces; damaged")
     stream.seek(0)
@@ -147,7 +147,7 @@ def _from_leaf(directory: Path) -> Femnist:
         where = f"{record.file}: user {record.user!r}"
         levels = np.rint(255 * record.x)
         if record.x.shape[1] != 784 or levels.min() < 0 or levels.max() > 255:
-            raise DataError(f"{where} is to have 784 numbers in [0, 1] a sample; not LEAF's FEMNIST")
+            raise DataError(f"{where} must have 784 numbers in [0, 1] per sample; not LEAF's FEMNIST")
         if np.abs(255 * record.x - levels).max() > 1e-3:
             raise DataError(f"{where} has values that are not k/255; not LEAF's FEMNIST, read_leaf_json takes any")
         if record.y.max() >= CLASSES:

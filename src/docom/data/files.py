@@ -1,7 +1,7 @@
-"""What all readers share: one error, and opening a file that may be gzipped.
+"""Shared by all readers: one error, and opening a file that may be gzipped.
 
-A file from outside may be cut short, mislabelled or made to exhaust memory, so a reader asks `opened` for a
-stream and takes from it no more than it has first decided to take.
+A file from outside may be truncated, mislabelled or made to exhaust memory, so a reader takes a stream from `opened`
+and reads no more from it than a limit that it has set before.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import IO
 
 Stream = IO[bytes] | gzip.GzipFile
 
-# No data set here comes near this; a header that asks for more is damaged or hostile.
+# Every data set here is far smaller; a header that announces more is damaged or hostile.
 MAX_BYTES = 4 << 30
 
-# Deflate cannot expand a byte beyond 1,032 bytes: a file that claims more lies, and is refused unread.
+# Deflate cannot expand a byte to more than 1,032 bytes: a file that announces more is refused without reading it.
 DEFLATE_RATIO = 1032
 
 

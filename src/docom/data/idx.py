@@ -1,6 +1,6 @@
 """IDX files, the format of MNIST: a big-endian header (type, dimensions), then the numbers.
 
-Any folder of four files named and shaped as MNIST's works, Fashion-MNIST being one.
+Any folder of four files with the names and shapes of MNIST's works, for example Fashion-MNIST.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from docom.data.files import DEFLATE_RATIO, MAX_BYTES, DataError, Stream, existi
 
 Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
-# The third header byte, and the big-endian type it stands for.
+# The third header byte, and the big-endian type that it means.
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MOST_DIMENSIONS = 8
 
@@ -41,7 +41,7 @@ def read_idx(path: Path | str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
     with opened(path) as stream:
         kind, shape = _header(stream, path)
         size = math.prod(shape) * kind.itemsize
-        # A raw file holds what it holds; a gzipped one at most this much. Both are known before reading.
+        # What the file can hold at most, raw or gzipped: known before reading.
         most = path.stat().st_size * (DEFLATE_RATIO if isinstance(stream, gzip.GzipFile) else 1)
         if size > min(most, max_bytes):
             raise DataError(
@@ -63,7 +63,7 @@ def _header(stream: Stream, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
         raise DataError(
             f"{path}: not an IDX file, it starts with {magic.hex(' ') or 'nothing'} where 00 00, a type "
-            f"({', '.join(f'{code:02x}' for code in _TYPES)}) and the number of dimensions are due"
+            f"({', '.join(f'{code:02x}' for code in _TYPES)}) and the number of dimensions are expected"
         )
     dimensions = magic[3]
     if not 1 <= dimensions <= _MOST_DIMENSIONS:
@@ -85,7 +85,7 @@ def mnist_files(directory: Path | str) -> dict[str, Path]:
         names = [f"{stem}{mark}{ending}{gz}" for mark in "-." for gz in ("", ".gz")]
         path = next((directory / name for name in names if (directory / name).is_file()), None)
         if path is None:
-            raise DataError(f"{directory}: has no {part}; one of these names is due: {', '.join(names)}")
+            raise DataError(f"{directory}: has no {part}; one of these names is expected: {', '.join(names)}")
         found[path.name] = path
     return found
 
@@ -104,10 +104,10 @@ def read_mnist(directory: Path | str, classes: int = 10) -> tuple[Images, Images
 def _images(image_file: Path, label_file: Path, classes: int) -> Images:
     images, labels = read_idx(image_file), read_idx(label_file)
     if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28) or not len(images):
-        raise DataError(f"{image_file}: images are to be uint8 [m, 28, 28], found {images.dtype} {images.shape}")
+        raise DataError(f"{image_file}: images must be uint8 [m, 28, 28], found {images.dtype} {images.shape}")
     if labels.dtype != np.uint8 or labels.shape != (len(images),):
         raise DataError(
-            f"{label_file}: labels are to be uint8 [{len(images)}], as many as {image_file.name} has images, "
+            f"{label_file}: labels must be uint8 [{len(images)}], as many as {image_file.name} has images, "
             f"found {labels.dtype} {labels.shape}; take both files from one data set"
         )
     if labels.max() >= classes:

@@ -29,11 +29,11 @@ class LeafJson:
     Attributes:
         x: features, float64 [m, d].
         y: labels, int64 [m].
-        agent: the agent of each sample, int64 [m]: its file or its user, as was asked.
+        agent: the agent of each sample, int64 [m]: its file or its user, by the argument `agents`.
         user: index into `users`, int64 [m].
         split: 0 train, 1 test, uint8 [m]; all 0 where the folder is not split.
         users: names of the users.
-        groups: names of the groups, that is of the files without `_train_9` or `_test_9`.
+        groups: names of the groups, which are the names of the files without `_train_9` or `_test_9`.
     """
 
     x: NDArray[np.float64]
@@ -47,7 +47,7 @@ class LeafJson:
 
 @dataclass(frozen=True)
 class Record:
-    """What one file says of one user."""
+    """The content of one file for one user."""
 
     file: Path
     group: str
@@ -65,7 +65,7 @@ def read_leaf_json(directory: Path | str, agents: Literal["files", "users"] = "f
         agents: "files" makes every group of users one agent, "users" every user.
     """
     if agents not in ("files", "users"):
-        raise DataError(f'agents is to be "files" or "users", got {agents!r}')
+        raise DataError(f'agents must be "files" or "users", got {agents!r}')
     xs: list[NDArray[np.float64]] = []
     ys, user_ids, group_ids, splits = [], [], [], []
     users: dict[tuple[str, str], int] = {}  # with the group: LEAF's iid sampling reuses names in every file
@@ -74,7 +74,7 @@ def read_leaf_json(directory: Path | str, agents: Literal["files", "users"] = "f
         if xs and record.x.shape[1] != xs[0].shape[1]:
             raise DataError(
                 f"{record.file}: user {record.user!r} has {record.x.shape[1]} features per sample, "
-                f"the samples before have {xs[0].shape[1]}; a folder is to hold one data set"
+                f"the samples before have {xs[0].shape[1]}; a folder must hold one data set"
             )
         count = len(record.y)
         xs.append(record.x)
@@ -111,14 +111,14 @@ def leaf_files(directory: Path | str) -> dict[str, Path]:
             return found
     if not (plain := _json_files(directory)):
         raise DataError(
-            f"{directory}: no LEAF json files; train/ and test/, or all_data/, or *.json are due, "
+            f"{directory}: no LEAF json files; train/ and test/, or all_data/, or *.json are expected, "
             "as LEAF's preprocess.sh writes them"
         )
     return {f"all_data/{path.name}": path for path in plain}
 
 
 def records(directory: Path | str) -> Iterator[Record]:
-    """User by user what the folder holds, checked; groups in the order of their numbers, then train, test."""
+    """The checked content of the folder, user by user; groups in the order of their numbers, then train, test."""
     files = leaf_files(existing(directory))
     ordered = sorted(files, key=lambda name: (_natural(_group(files[name])), name.startswith("test/")))
     empty = True
@@ -136,7 +136,9 @@ def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.in
     content = _parsed(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise DataError(f"{path}: users, num_samples (lists) and user_data (object) are due; not a LEAF file")
+        raise DataError(
+            f"{path}: users, num_samples (lists) and user_data (object) are expected; this is not a LEAF file"
+        )
     if len(users) != len(counts) or not all(isinstance(user, str) for user in users):
         raise DataError(f"{path}: {len(users)} users but {len(counts)} num_samples, or a user that is no string")
     if len(set(users)) != len(users) or set(users) != set(data):
@@ -145,7 +147,7 @@ def _users(path: Path) -> Iterator[tuple[str, NDArray[np.float64], NDArray[np.in
         where = f"{path}: user {user!r}"
         entry = data[user]
         if not (isinstance(entry, dict) and all(isinstance(entry.get(key), list) for key in "xy")):
-            raise DataError(f"{where} is to have lists x and y")
+            raise DataError(f"{where} must have lists x and y")
         if not (type(count) is int and count == len(entry["x"]) == len(entry["y"])):
             raise DataError(
                 f"{where} announces {count} samples, has {len(entry['x'])} x and {len(entry['y'])} y; damaged"
@@ -159,10 +161,10 @@ def _features(values: list[Any], where: str) -> NDArray[np.float64]:
     try:
         x = np.asarray(values)  # no dtype: text would be turned into numbers silently
     except ValueError as error:
-        raise DataError(f"{where}: x is to be equally long lists of numbers ({error})") from error
+        raise DataError(f"{where}: x must be equally long lists of numbers ({error})") from error
     if x.dtype.kind not in "iuf" or x.ndim != 2 or not np.isfinite(x).all():
         raise DataError(
-            f"{where}: x is to be one flat list of finite numbers per sample, found {x.dtype} {x.shape} "
+            f"{where}: x must be one flat list of finite numbers per sample, found {x.dtype} {x.shape} "
             "(LEAF's text data sets are not supported)"
         )
     return x.astype(np.float64)
@@ -171,7 +173,7 @@ def _features(values: list[Any], where: str) -> NDArray[np.float64]:
 def _labels(values: list[Any], where: str) -> NDArray[np.int64]:
     wrong = [value for value in values if type(value) is not int or not 0 <= value < 2**31]
     if wrong:
-        raise DataError(f"{where}: labels are to be integers from 0, found {str(wrong[0])[:40]}")
+        raise DataError(f"{where}: labels must be integers from 0, found {str(wrong[0])[:40]}")
     return np.asarray(values, dtype=np.int64)
 
 
@@ -183,7 +185,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not a json file ({error}); it may be cut short, make it again") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: a json object is due, found {type(content).__name__}; not a LEAF file")
+        raise DataError(f"{path}: a json object is expected, found {type(content).__name__}; not a LEAF file")
     return content
 
 

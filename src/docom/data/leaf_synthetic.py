@@ -1,8 +1,8 @@
 """LEAF's synthetic classification data (Caldas et al., arXiv:1812.01097), generated here.
 
-Agents share (nearly) one linear model Q u but not their features: agent i's samples lie around a mean of
-its own, far from the others' compared with their spread, so that most agents hold a single class. The
-defaults are the paper's data: 25 agents, 5 classes, d = 1000; 60 % of the samples of each agent are the
+Agents share (nearly) one linear model Q u but not their features: the samples of agent i lie around a mean of
+their own, and these means are far apart compared with the spread, so that most agents hold a single class. The
+defaults are the paper's data: 25 agents, 5 classes, d = 1000; 60 % of the samples of each agent give the
 paper's m_i = 470, 403, 91, ...
 
 LEAF draws from numpy's legacy generator, whose stream is frozen. The same draws in the same order give LEAF's
@@ -40,11 +40,11 @@ def generate(
     sizes = {"agents": agents, "classes": classes, "dimension": dimension, "clusters": clusters}
     for name, size in sizes.items():
         if size < 1:
-            raise DataError(f"{name} is to be at least 1, got {name}={size}")
+            raise DataError(f"{name} must be at least 1, got {name}={size}")
     if not 0 <= seed < 2**32:
-        raise DataError(f"seed is to be an integer in 0 .. 2^32 - 1, got {seed}")
+        raise DataError(f"seed must be an integer in 0 .. 2^32 - 1, got {seed}")
     counts = sample_counts(agents, seed)
-    # LEAF seeds a second time: what follows restarts the stream that the counts were drawn from.
+    # LEAF seeds a second time: the draws from here restart the stream from which the counts were drawn.
     rng = np.random.RandomState(seed)
     shared = rng.normal(0.0, 1.0, (dimension + 1, classes, clusters))  # Q; row 0 belongs to the bias
     centres = [rng.normal(rng.normal(0.0, 1.0), 1.0, clusters) for _ in range(clusters)]  # mu_c
@@ -65,9 +65,9 @@ def _agent(
     centres: list[NDArray[np.float64]],
     spread: NDArray[np.float64],
 ) -> Sample:
-    """Draw one agent's samples; the order of the draws is LEAF's and is what makes the numbers LEAF's."""
+    """Draw one agent's samples, in LEAF's order of draws, so that the numbers are LEAF's."""
     clusters = len(centres)
-    cluster = int(rng.choice(clusters, p=np.full(clusters, 1 / clusters)))  # takes a draw even from one cluster
+    cluster = int(rng.choice(clusters, p=np.full(clusters, 1 / clusters)))  # uses up a draw even with one cluster
     mean = rng.normal(rng.normal(0.0, 1.0), 1.0, len(spread))
     x = mean + rng.normal(0.0, 1.0, (count, len(spread))) * spread
     weights = shared @ rng.normal(centres[cluster], _NOISE, clusters)
@@ -77,7 +77,7 @@ def _agent(
 
 
 def split(samples: Sequence[Sample], fraction: float = 0.6, seed: int = 0) -> tuple[list[Sample], list[Sample]]:
-    """Each agent's m samples cut in two: train, the first int(fraction m) of a seeded permutation, and test.
+    """The m samples of each agent in two parts: train, the first int(fraction m) of a seeded permutation, and test.
 
     Args:
         samples: (x, y) of each agent.
@@ -85,7 +85,7 @@ def split(samples: Sequence[Sample], fraction: float = 0.6, seed: int = 0) -> tu
         seed: of the permutations; that of an agent does not depend on the other agents.
     """
     if not 0 < fraction <= 1:
-        raise DataError(f"fraction is to lie in (0, 1], got {fraction}")
+        raise DataError(f"fraction must lie in (0, 1], got {fraction}")
     train, test = [], []
     for agent, (x, y) in enumerate(samples):
         cut = int(fraction * len(y))

@@ -1,4 +1,4 @@
-"""LIBSVM's text format: a line a sample, `label index:value ...`, indices from 1 and increasing."""
+"""LIBSVM's text format: one line per sample, `label index:value ...`, indices from 1 and increasing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def libsvm_files(source: Path | str, name: str) -> dict[str, Path]:
             found[stem + _gz(path)] = path
         elif stem == name:
             raise DataError(
-                f"{source}: has no LIBSVM file of {name}; one of these names is due: {', '.join(names)}; "
+                f"{source}: has no LIBSVM file of {name}; one of these names is expected: {', '.join(names)}; "
                 "or give the file itself"
             )
     return found
@@ -123,7 +123,7 @@ def _parsed(path: Path, max_bytes: int) -> _Sparse:
 
 def _pair(field: bytes) -> tuple[int, float]:
     index, _, value = field.partition(b":")
-    # At most 18 digits: anything longer would not fit, and is no feature number.
+    # At most 18 digits: a longer one would not fit, and is not a feature number.
     if not index.isdigit() or len(index) > 18:
         raise ValueError(f"{_shown(field)} has no index")
     return int(index), _number(value)

@@ -1,7 +1,7 @@
 """Ways to share m samples out among n agents.
 
-Each function returns one increasing array of indices an agent; every sample goes to exactly one agent, and
-every agent has at least one. What is random follows from the seed alone.
+Each function returns one increasing array of indices per agent; every sample goes to exactly one agent, and
+every agent has at least one. All randomness follows from the seed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,19 @@ def by_label(labels: ArrayLike, agents: int, classes_per_agent: int = 1, seed: i
     """Each agent gets samples of exactly `classes_per_agent` classes.
 
     With as many agents as classes, agent i has all of the i-th class and no other. Otherwise the classes are
-    dealt out in turn, and a class with several holders is shared equally among them.
+    assigned one after the other, and a class of several agents is divided equally among them.
 
     Args:
         labels: [m], of any values; classes count in sorted order.
         agents: n; with classes_per_agent at least enough to hold all classes.
-        classes_per_agent: how many classes per agent has.
-        seed: decides which samples of a class go to which of its holders.
+        classes_per_agent: how many classes an agent has.
+        seed: determines which samples of a class go to which of its agents.
     """
     values, members = _classes(labels)
     _check_agents(agents, sum(map(len, members)))
     classes = len(values)
     if not 1 <= classes_per_agent <= classes:
-        raise DataError(
-            f"classes_per_agent is to lie in 1 .. {classes}, the classes there are; got {classes_per_agent}"
-        )
+        raise DataError(f"classes_per_agent must lie in 1 .. {classes}, the classes there are; got {classes_per_agent}")
     if agents * classes_per_agent < classes:
         raise DataError(
             f"{agents} agents with {classes_per_agent} classes each cannot hold {classes} classes; "
@@ -76,8 +74,8 @@ def by_group(groups: ArrayLike) -> Parts:
 def dirichlet(labels: ArrayLike, agents: int, alpha: float, seed: int = 0, min_size: int = 1) -> Parts:
     """Each class is shared out in proportions drawn from Dirichlet(alpha); small alpha makes agents differ.
 
-    An agent that this leaves with fewer than `min_size` samples is given some at random from the agent that
-    then has most. (Drawing again until all have enough, as is common, may take for ever when alpha is small.)
+    An agent with fewer than `min_size` samples then gets some, at random, from the agent that has most. (Drawing
+    again until all have enough, as is common, may never end when alpha is small.)
 
     Args:
         labels: [m].
@@ -90,10 +88,10 @@ def dirichlet(labels: ArrayLike, agents: int, alpha: float, seed: int = 0, min_s
     count = sum(map(len, members))
     _check_agents(agents, count)
     if not (math.isfinite(alpha) and alpha >= 1e-6):
-        raise DataError(f"alpha is to be a number from 1e-6, got {alpha}; use iid() for equal shares")
+        raise DataError(f"alpha must be a number from 1e-6, got {alpha}; use iid() for equal shares")
     if min_size < 1 or agents * min_size > count:
         raise DataError(
-            f"min_size is to lie in 1 .. {count // agents} for {count} samples and {agents} agents, "
+            f"min_size must lie in 1 .. {count // agents} for {count} samples and {agents} agents, "
             f"got {min_size}; lower it or agents"
         )
     owner = np.empty(count, dtype=np.int64)
@@ -120,7 +118,7 @@ def _fill_up(owner: NDArray[np.int64], agents: int, min_size: int, rng: np.rando
     for agent in np.flatnonzero(sizes < min_size):
         while sizes[agent] < min_size:
             richest = sizes.argmax()
-            # Half of what the richest can spare at a time: few rounds, and no one is drained for another.
+            # At most half of what the largest agent can give at a time: few iterations, and no agent loses nearly all.
             spare = max(1, (sizes[richest] - min_size) // 2)
             moved = min(spare, min_size - sizes[agent])
             owner[rng.choice(np.flatnonzero(owner == richest), moved, replace=False)] = agent
@@ -129,19 +127,17 @@ def _fill_up(owner: NDArray[np.int64], agents: int, min_size: int, rng: np.rando
 
 
 def iid(count: int, agents: int, seed: int = 0) -> Parts:
-    """`count` samples shared out at random in equal numbers (up to one)."""
+    """`count` samples distributed at random in equal numbers (up to one)."""
     _check_agents(agents, count)
     return [np.sort(part) for part in np.array_split(stream(seed).permutation(count), agents)]
 
 
 def by_sizes(count: int, sizes: Sequence[int], seed: int = 0) -> Parts:
-    """`count` samples shared out at random, `sizes[i]` of them to agent i; the sizes add up to `count`."""
+    """`count` samples distributed at random, `sizes[i]` of them to agent i; the sizes add up to `count`."""
     if not sizes or min(sizes) < 1:
-        raise DataError(f"sizes are to be one positive number per agent, got {list(sizes)[:20]}")
+        raise DataError(f"sizes must be one positive number per agent, got {list(sizes)[:20]}")
     if sum(sizes) != count:
-        raise DataError(
-            f"sizes add up to {sum(sizes)}, but there are {count} samples; every sample is to be given once"
-        )
+        raise DataError(f"sizes add up to {sum(sizes)}, but there are {count} samples; every sample must be given once")
     return [np.sort(part) for part in np.split(stream(seed).permutation(count), np.cumsum(sizes)[:-1])]
 
 
@@ -156,10 +152,10 @@ def _classes(labels: ArrayLike, name: str = "labels") -> tuple[NDArray[np.generi
 def _one_dimensional(values: ArrayLike, name: str) -> NDArray[np.generic]:
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
-        raise DataError(f"{name} are to be one value per sample, shape [m] with m >= 1; got shape {array.shape}")
+        raise DataError(f"{name} must be one value per sample, shape [m] with m >= 1; got shape {array.shape}")
     return array
 
 
 def _check_agents(agents: int, count: int) -> None:
     if not 1 <= agents <= count:
-        raise DataError(f"agents is to lie in 1 .. {count}, the samples there are; got agents={agents}")
+        raise DataError(f"agents must lie in 1 .. {count}, the samples there are; got agents={agents}")

@@ -1,7 +1,7 @@
-"""The data folder: one subfolder a data set, in the files' own formats.
+"""The data folder: one subfolder per data set, in the files' own formats.
 
-`data_home` says where the folder is; every other function is given it. `get` downloads, `add` takes files
-that a user has, `listing` says what is there and how to get the rest, `locate` finds one data set.
+`data_home` returns the folder; all other functions take it as an argument. `get` downloads, `add` copies files
+that a user has, `listing` shows what is there and how to get the rest, `locate` finds one data set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from docom.data.idx import mnist_files
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the listing; `path` is where the data set lies or would lie, None for generated data."""
+    """A line of the listing; `path` is the folder of the data set, present or not; None for generated data."""
 
     name: str
     present: bool
@@ -44,7 +44,7 @@ def data_home(environ: Mapping[str, str] | None = None) -> Path:
     if chosen := environ.get("DOCOM_DATA"):
         return Path(chosen).expanduser()
     cache = environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules: a relative path there is to be ignored.
+    # The XDG standard: a relative path there must be ignored.
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "docom"
 
 
@@ -59,12 +59,12 @@ def get(
     """Download a data set into the folder, or complete what is there; returns its path.
 
     Args:
-        name: of a data set in `downloads`; for others the error says how to come by it.
+        name: of a data set in `downloads`; for others the error says how to get it.
         home: the data folder.
         progress: called with (bytes done, bytes in all, file name).
-        downloads: where what is to be had.
+        downloads: where each data set can be downloaded.
         mirrors: used instead of those in `downloads`; URLs ending in `/`.
-        timeout: seconds without an answer after which a mirror is given up.
+        timeout: seconds without an answer after which the next mirror is tried.
     """
     if name not in downloads:
         _check_known(name, home)
@@ -92,7 +92,7 @@ def add(name: str, source: Path | str, home: Path, replace: bool = False) -> Pat
         name: a known name, or any other for a LIBSVM file or a folder of MNIST's shape.
         source: the folder of the files, or the one file.
         home: the data folder.
-        replace: put the new files in the place of a data set that is already there.
+        replace: replace a data set that is already there.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name) or name == "synthetic":
         raise DataError(f"{name!r} cannot be added; a name is letters, digits, '.', '_', '-', and not 'synthetic'")

@@ -1,4 +1,4 @@
-"""Seeded random streams for sharing data out."""
+"""Seeded random streams for partitioning data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def stream(seed: int, *keys: int) -> np.random.RandomState:
     """A generator for (seed, keys): equal arguments draw equal numbers, in every release of numpy.
 
     numpy freezes what `RandomState` draws, whereas `Generator` may change between releases (NEP 19); a saved
-    configuration is to give the same split for good.
+    configuration must always give the same split.
     """
     if seed < 0:
-        raise DataError(f"seed is to be an integer from 0, got {seed}")
+        raise DataError(f"seed must be an integer from 0, got {seed}")
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed, spawn_key=keys)))

@@ -1,9 +1,9 @@
-"""Who may talk to whom: communication graphs, by name or from networkx.
+"""Which agents are neighbours: communication graphs, by name or from networkx.
 
 A topology is a name such as `"ring"`, `"torus:4x4"` or `"erdos-renyi:0.3"`, or any undirected networkx graph.
 `build` turns either into a connected `networkx.Graph` whose nodes are the agents 0..n-1, without self-loops,
-repeated edges or attributes, so that everything above may rely on that form. Which weight an edge gets is
-decided in `weights`. `topologies` holds the named ones.
+repeated edges or attributes, so that all other modules can rely on that form. The weights of the edges are
+chosen in `weights`. `topologies` holds the graphs that have a name.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def require_connected(graph: nx.Graph[Any], described: str) -> None:
         return
     shown = ", ".join(map(str, sizes[:8])) + (", ..." if len(sizes) > 8 else "")
     raise ValueError(
-        f"{described} is not connected: it has {len(sizes)} components of sizes {shown}, between which "
-        "no agreement can be reached; add edges that join them"
+        f"{described} is not connected: it has {len(sizes)} components of sizes {shown}, which "
+        "cannot reach agreement; add edges that join them"
     )
 
 

@@ -139,7 +139,7 @@ def _sides(name: str, n: int, argument: str | None) -> tuple[int, int]:
     return rows, columns
 
 
-#: What may follow the colon; the other topologies take nothing.
+#: The argument after the colon; the other topologies take none.
 ARGUMENTS = {
     "grid": "its sides, as in 'grid:3x4'",
     "torus": "its sides, as in 'torus:4x4'",
@@ -148,14 +148,14 @@ ARGUMENTS = {
 }
 
 TOPOLOGIES: dict[str, tuple[Builder, str]] = {
-    "ring": (_ring, "a cycle: each agent talks to the next and the previous one"),
+    "ring": (_ring, "a cycle: each agent is linked to the next and the previous one"),
     "path": (_path, "a line: a ring with one link cut"),
     "grid": (_grid, "rows x columns (grid:3x4), as square as n allows; a path where n is prime"),
     "torus": (_torus, "a grid that wraps around (torus:4x4), as square as n allows; a ring where n is prime"),
-    "star": (_star, "agent 0 talks to all others, which talk to it alone"),
-    "complete": (_complete, "everyone talks to everyone"),
+    "star": (_star, "agent 0 is linked to all others, and they only to it"),
+    "complete": (_complete, "all pairs of agents are linked"),
     "hypercube": (_hypercube, "agents whose binary numbers differ in one digit; n is a power of two"),
-    "exponential": (_exponential, "static exponential: agent i talks to i + 2^k and i - 2^k modulo n"),
+    "exponential": (_exponential, "static exponential: agent i is linked to i + 2^k and i - 2^k modulo n"),
     "erdos-renyi": (_erdos_renyi, "random: each pair is linked with probability p (erdos-renyi:0.3)"),
     "geometric": (_geometric, "random points in the unit square, linked within a radius (geometric:0.5)"),
 }

@@ -1,11 +1,11 @@
-"""The few kernels everything else is made of, each behind one name.
+"""The few kernels that everything else is built from, each under one name.
 
-Rows are ``[m, d]`` tensors. Every function here gives each row the same bits whatever the other rows are, how many
-there are and how many threads run: sums have a fixed order, ties a fixed winner, noise a fixed counter. That is what
-lets a simulator with all agents and a process with one of them agree exactly (`tests/test_numerics.py`).
+Rows are ``[m, d]`` tensors. Every function here gives each row the same bits, independent of the other rows, of their number
+and of the number of threads: sums have a fixed order, ties a fixed winner, noise a fixed counter. Because of this, a simulator
+with all agents and a process with one of them compute the same bits (`tests/test_numerics.py`).
 
-`compiled` holds numba versions for CPU rows, `gpu` Triton ones for CUDA rows (same selections and draws, sums to
-rounding), `plain` the torch ones that define the result and run anywhere else.
+`compiled` holds numba versions for CPU rows, `gpu` Triton versions for CUDA rows (same selections and draws, sums equal up to
+rounding), `plain` the torch versions that define the result and run everywhere else.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NEVER = 2**62  # no step so far
 def combine(out: Tensor, *terms: tuple[Coefficient, Tensor]) -> Tensor:
     """Write ``sum_k a_k x_k`` into ``out``, which may itself be one of the ``x_k``.
 
-    Nearly every update of every method is one such line; the terms are added from left to right. A coefficient may also be
+    Nearly every update of every method is one such call; the terms are added from left to right. A coefficient may also be
     a row ``[1, d]``: one number per coordinate.
 
     >>> x, g = torch.ones(1, 3), torch.ones(1, 3)
@@ -68,7 +68,7 @@ def combine(out: Tensor, *terms: tuple[Coefficient, Tensor]) -> Tensor:
 def combine_in_turn(*updates: tuple[Tensor, Sequence[tuple[Coefficient, Tensor]]]) -> None:
     """`combine(out, *terms)` for every ``(out, terms)``, one after the other, in one pass over memory.
 
-    Later ones see what earlier ones have written.
+    Later combinations read what earlier ones have written.
 
     >>> x, old = torch.ones(1, 3), torch.zeros(1, 3)
     >>> combine_in_turn((old, [(1, x)]), (x, [(2, x)]))
@@ -82,7 +82,7 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     """The k largest magnitudes of ``x - hat`` in every row; among equals the lowest index wins.
 
     Returns the indices (ascending, int32, or int64 from d = 2^31), the signed values, and which rows hold a NaN or
-    an infinity (their selection means nothing).
+    an infinity (the selection in such a row is undefined).
     """
     return _kernels(x).select_top(x, hat, k)  # type: ignore[no-any-return]
 
@@ -158,13 +158,13 @@ def product_transposed(matrix: Tensor, factor: Tensor) -> Tensor:
 def orthonormalise(columns: Tensor) -> Tensor:
     """Gram-Schmidt on the columns of ``[m, a, r]``; a column in the span of earlier ones becomes zero.
 
-    Done twice over, which is enough for orthogonality to rounding, and in a fixed order of sums.
+    Done twice, which makes them orthogonal up to rounding, with sums in a fixed order.
     """
     return _kernels(columns).orthonormalise(columns)  # type: ignore[no-any-return]
 
 
 def nonfinite_rows(x: Tensor) -> Tensor:
-    """Which rows hold a NaN or an infinity."""
+    """A mask of the rows that hold a NaN or an infinity."""
     return _kernels(x).nonfinite_rows(x)  # type: ignore[no-any-return]
 
 
@@ -178,8 +178,8 @@ def update_top(
 ) -> Tensor:
     """``q``, the top-k of ``x - hat`` as dense rows; ``hat += damping q``. Needs `has_fused_update`.
 
-    Rows with a NaN or an infinity are noted in ``flags`` (see `note_nonfinite`). ``scratch``: an empty list at first,
-    to be given again for rows of the same shape.
+    Rows with a NaN or an infinity are noted in ``flags`` (see `note_nonfinite`). ``scratch``: an empty list in the first call,
+    the same list in later calls with rows of the same shape.
     """
     return _kernels(x).update_top(x, hat, k, damping, flags, moment, scratch)  # type: ignore[no-any-return]
 
@@ -202,7 +202,7 @@ def update_quantised(
 
 
 def note_nonfinite(x: Tensor, flags: Tensor, moment: Tick) -> None:
-    """Lower ``flags[i]`` to the step where row i holds a NaN or an infinity, without waiting for the device."""
+    """Write into ``flags[i]`` the first step at which row i holds a NaN or an infinity, without waiting for the device."""
     _kernels(x).note_nonfinite(x, flags, moment)
 
 

@@ -1,4 +1,4 @@
-"""The kernels in plain torch: the definition of each result, and what runs where nothing faster exists."""
+"""The kernels in plain torch: they define each result, and run where nothing faster exists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def select_top(x: Tensor, hat: Tensor | None, k: int) -> tuple[Tensor, Tensor, T
     difference = x if hat is None else x - hat
     magnitude = difference.abs()
     nonfinite = ~torch.isfinite(magnitude).all(dim=1)
-    if nonfinite.any():  # NaN is not ordered: give the selection something that is
+    if nonfinite.any():  # NaN has no order: replace it before the selection
         magnitude = torch.nan_to_num(magnitude, nan=torch.inf)
     threshold = torch.topk(magnitude, k, dim=1).values[:, -1:]
     above, equal = magnitude > threshold, magnitude == threshold
@@ -138,7 +138,7 @@ def _fold(folded: Tensor) -> Tensor:
 
 def _norms(x: Tensor) -> Tensor:
     norms = _root(sum_squares(x))
-    odd = (norms == 0) | torch.isinf(norms)  # squares may have left the range of float64 where the values have not
+    odd = (norms == 0) | torch.isinf(norms)  # squares may be outside the range of float64 where the values are not
     if bool(odd.any()):
         largest = x.abs().amax(dim=1).to(torch.float64)
         safe = odd & (largest > 0) & torch.isfinite(largest)
@@ -148,7 +148,7 @@ def _norms(x: Tensor) -> Tensor:
 
 
 def _root(squares: Tensor) -> Tensor:
-    """The nearest number to the square root, as GPUs and numpy give it; torch's own on a CPU may be its neighbour."""
+    """The correctly rounded square root, as on GPUs and in numpy; torch's own on a CPU may differ in the last bit."""
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
 
 

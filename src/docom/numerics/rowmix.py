@@ -1,4 +1,4 @@
-"""A sparse matrix that combines rows, stored so that both kernels can walk it in a fixed order."""
+"""A sparse matrix that combines rows, stored so that all kernels traverse it in a fixed order."""
 
 from __future__ import annotations
 

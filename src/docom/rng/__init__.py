@@ -1,8 +1,8 @@
 """Random numbers as a pure function of (seed, stream, agent, step, index).
 
-There is no state to carry, split or save: whoever knows the five coordinates knows the number. So agents may be
-spread over processes in any way, on CPUs or GPUs, and still draw the same batches and the same noise; a receiver
-can rebuild the sender's random indices without a byte being sent; a resumed run needs nothing but its step.
+There is no state to carry, split or save: the five coordinates determine the number. So agents may be spread over
+processes in any way, on CPUs or GPUs, and still draw the same batches and the same noise; a receiver computes the
+sender's random indices itself, so that they are not sent; a resumed run needs only the number of its step.
 
 The generator is Philox4x32-10 (Salmon et al., 2011): key ``(seed mod 2^32, stream)``, counter
 ``(index div 4, agent, step, seed div 2^32)``, the word ``index mod 4`` of its output. Uniform floats keep the upper
@@ -26,7 +26,7 @@ BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, CHANNEL = 1, 2, 3, 4, 5, 6, 256
 
 @dataclass(frozen=True)
 class Key:
-    """What fixes a family of draws: the run's seed and the stream; agent, step and index vary below it."""
+    """Seed of the run and stream: together they select a family of draws; agent, step and index select one draw in it."""
 
     seed: int
     stream: int
@@ -42,7 +42,7 @@ class Key:
 
 
 class Tick(NamedTuple):
-    """A step that a device counts by itself: a counter there (0-d, int64), and what to add to it."""
+    """The number of a step, counted on the device: a counter there (0-d, int64) and an offset to add to it."""
 
     counter: Tensor
     offset: int = 0
@@ -66,12 +66,12 @@ def words(key: Key, agents: Tensor, step: Moment, count: int) -> Tensor:
 
 
 def tick(step: Moment, device: torch.device) -> Tick:
-    """A step as a device's kernels take it."""
+    """The step in the form that the kernels of a device take."""
     return step if isinstance(step, Tick) else Tick(torch.zeros((), dtype=torch.int64, device=device), step)
 
 
 def host(step: Moment) -> int:
-    """A step as a number, for which the device may have to be waited for."""
+    """The step as a number; this may wait for the device."""
     return int(step.counter) + step.offset if isinstance(step, Tick) else step
 
 

@@ -1,4 +1,4 @@
-"""Whether the compiled kernels can be used here, asked once; without numba everything runs in plain torch."""
+"""Whether compiled kernels can be used here, determined once; without numba everything runs in plain torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _draws = itertools.count()
 
 @cache
 def numba_is_available() -> bool:
-    """True where numba imports; a broken or absent numba is a quiet fallback, not an error."""
+    """True if numba can be imported; if it is missing or broken, plain torch is used without an error."""
     try:
         import numba  # noqa: F401
     except ImportError:
@@ -25,7 +25,7 @@ def numba_is_available() -> bool:
 
 @cache
 def triton_is_available() -> bool:
-    """True where Triton imports: it comes with CUDA builds of torch."""
+    """True if Triton can be imported: it comes with the CUDA builds of torch."""
     try:
         import triton  # noqa: F401
     except ImportError:

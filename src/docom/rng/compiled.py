@@ -31,7 +31,7 @@ def _round(c, k0, k1):
 
 @jit()
 def _later(k0, k1, rounds):
-    """The key after so many rounds."""
+    """The key after ``rounds`` rounds."""
     return u32(k0 + u32(rounds) * WEYL0), u32(k1 + u32(rounds) * WEYL1)
 
 

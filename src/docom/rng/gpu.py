@@ -28,7 +28,7 @@ def four_words(seed_and_stream, high_seed, agent, step, block):
 
 @triton.jit
 def in_order(first, second, third, fourth, COUNT: tl.constexpr):
-    """Four words a counter as one vector, in the order of the indices they are drawn for."""
+    """Four words per counter as one vector, in the order of the indices they are drawn for."""
     return tl.reshape(tl.join(tl.join(first, third), tl.join(second, fourth)), (COUNT,))
 
 

@@ -1,9 +1,9 @@
-"""How much each agent listens to each neighbour: mixing matrices W and what their spectrum says.
+"""The weight of each neighbour at each agent: mixing matrices W and their spectrum.
 
 `network` makes a `Network` from a topology and a weight rule, or from a matrix. Every `Network` satisfies the
 paper's assumption on W (ass:mix): symmetric, doubly stochastic, nonnegative, zero off a connected graph, and
 
-    rho       = 1 - max(|lambda_2|, |lambda_n|) > 0     how fast plain averaging agrees
+    rho       = 1 - max(|lambda_2|, |lambda_n|) > 0     how fast gossip without compression reaches agreement
     omega_bar = 1 - lambda_n = ||W - I||_2              how far one mixing can move
 
 with eigenvalues 1 = lambda_1 >= lambda_2 >= ... >= lambda_n. `matrices` checks and repairs what is given,

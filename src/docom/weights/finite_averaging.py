@@ -1,8 +1,8 @@
 """Exact averages in finitely many exchanges between neighbours.
 
-Gossip with one matrix comes closer to the average for ever. A product of different matrices, each zero off the graph, can be the
-average itself: on a hypercube the agents pair off along one dimension after the other, on any graph the factors
-``(W - lambda I) / (1 - lambda)`` remove one eigenvalue of W after the other. Gossip cannot be accelerated beyond that.
+Gossip with one matrix approaches the average without reaching it. A product of different matrices, each zero off the graph, can
+be the average itself: on a hypercube the agents average in pairs along one dimension after the other; on any graph the factors
+``(W - lambda I) / (1 - lambda)`` remove one eigenvalue of W after the other. No acceleration of gossip needs fewer exchanges.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _filters(network: Network) -> list[Matrix]:
             eigenvalues.append(value)
     if len(eigenvalues) > MOST_EXCHANGES:
         raise ValueError(
-            f"{network.name} with {network.n} agents has {len(eigenvalues)} eigenvalues, and an exact average takes an exchange "
+            f"{network.name} with {network.n} agents has {len(eigenvalues)} eigenvalues, and an exact average takes one exchange "
             f"for each; at most {MOST_EXCHANGES} are supported. Use topology 'exponential' with a power of two of agents"
         )
     identity = np.eye(network.n)

@@ -1,7 +1,7 @@
-"""Mixing matrices as plain arrays: read from whatever a user gives, checked, repaired.
+"""Mixing matrices as plain arrays: read from what a user gives, checked, repaired.
 
-A matrix that misses symmetry or row sums by at most `TOLERANCE`, as one computed in float32 does, is repaired
-in float64: exactly symmetric afterwards, with rows that sum to one to 1e-15. A larger miss is an error.
+A matrix whose symmetry or row sums are wrong by at most `TOLERANCE`, as after a computation in float32, is repaired
+in float64: exactly symmetric afterwards, with rows that sum to one up to 1e-15. A larger deviation is an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 
-#: Misses of symmetry and of row sums up to here are repaired, larger ones refused.
+#: Deviations from symmetry and from row sums of 1 up to this size are repaired, larger ones refused.
 TOLERANCE = 1e-6
 #: Entries of this size are round-off, not links; a spectral gap of this size is zero.
 ROUND_OFF = 1e-12
@@ -60,12 +60,12 @@ def doubly_stochastic(matrix: Matrix) -> Matrix:
     if rows_sum_to_one(symmetric, tolerance=1e-15):
         return symmetric  # what was given is what is used
     np.fill_diagonal(symmetric, 0.0)
-    # Channels that sum to more than one would leave a negative diagonal; one common factor keeps the symmetry.
+    # Links that sum to more than one would leave a negative diagonal; one common factor keeps the symmetry.
     return with_diagonal(symmetric / max(1.0, float(_row_sums(symmetric).max())))
 
 
 def with_diagonal(links: Matrix) -> Matrix:
-    """Return symmetric off-diagonal weights with a diagonal that takes what each row leaves over."""
+    """Return symmetric off-diagonal weights with a diagonal that completes each row to one."""
     filled = links.copy()
     np.fill_diagonal(filled, np.maximum(0.0, 1.0 - _row_sums(links)))
     return filled

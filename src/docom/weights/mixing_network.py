@@ -1,4 +1,4 @@
-"""The network that algorithms run on: a checked mixing matrix, its links and its spectrum."""
+"""The network on which algorithms run: a checked mixing matrix, its links and its spectrum."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Weight rules: from a connected graph to a symmetric, doubly stochastic matrix on its edges.
 
-All leave every agent a positive weight on itself, so that lambda_n > -1 and rho > 0 on any connected graph.
+All give every agent a positive weight on itself, so that lambda_n > -1 and rho > 0 on any connected graph.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _uniform(graph: nx.Graph[int]) -> Matrix:
             "uniform weights 1/(degree+1) are doubly stochastic only where all agents have equally many "
             f"neighbours, here they have {fewest} to {most}; use weights='metropolis' or weights='max-degree'"
         )
-    # The diagonal is the very number of the links: 1 minus their sum would differ in the last bit.
+    # The diagonal is the same number as the weights of the links: 1 minus their sum would differ in the last bit.
     return np.asarray((adjacency(graph) + np.eye(len(graph))) / (most + 1))
 
 

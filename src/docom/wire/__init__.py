@@ -1,8 +1,8 @@
 """Numpy arrays to bytes and back, exactly.
 
 Every encoding here has a length that both ends know beforehand, so that messages need no size handshake, and
-exactly one valid spelling: a decoder given any bytes returns what was encoded or raises `WireError`. Nothing
-is ever unpickled, and no number read from a buffer decides how much memory is used.
+every message exactly one valid encoding: given any bytes, a decoder returns what was encoded or raises `WireError`.
+Nothing is ever unpickled, and no number read from a buffer determines how much memory is used.
 
 =============  ==========================================================================================
 module         what it holds

@@ -1,4 +1,4 @@
-"""What the codes share: the error of bad bytes, views of buffers, and streams of bits kept in 64-bit words.
+"""Shared by all encodings: the error for invalid bytes, views of buffers, and bit streams in 64-bit words.
 
 Bit number b of a stream is bit ``b % 8`` of byte ``b // 8``, which is also bit ``b % 64`` of little-endian
 word ``b // 64``: kernels work on words, buffers carry no more bytes than the stream needs.
@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
-"""Contiguous memory to decode; received bytes usually lie in a numpy or torch buffer already."""
+"""Contiguous memory to decode; received bytes are usually in a numpy or torch buffer already."""
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 
 class WireError(ValueError):
-    """Bytes that no encoder of this package can have written, or not for this message."""
+    """The bytes cannot have been written by an encoder of this package, or not for this message."""
 
 
 def view_bytes(buffer: Buffer) -> memoryview:
@@ -33,17 +33,19 @@ def checked_bytes(buffer: Buffer, size: int, what: str) -> memoryview:
     """The bytes of a buffer that must be exactly `size` long; `what` names its content in the error."""
     view = view_bytes(buffer)
     if len(view) != size:
-        raise WireError(f"{what} take exactly {size} bytes, got {len(view)}; the buffer was cut or is not theirs")
+        raise WireError(
+            f"{what} take exactly {size} bytes, got {len(view)}; the buffer was cut or belongs to another message"
+        )
     return view
 
 
 def bytes_for(bits: int) -> int:
-    """How many bytes hold that many bits."""
+    """The number of bytes that hold ``bits`` bits."""
     return (bits + 7) // 8
 
 
 def new_words(bits: int) -> Words:
-    """An all-zero stream with room for that many bits."""
+    """A stream of ``bits`` bits, all zero."""
     return np.zeros((bits + 63) // 64, dtype=np.uint64)
 
 
@@ -55,7 +57,7 @@ def words_to_bytes(words: Words, bits: int) -> bytes:
 def bytes_to_words(view: memoryview, bits: int, what: str) -> Words:
     """The stream of `bits` bits that a buffer carries.
 
-    The rest of the last byte must be zero, else one content would have several spellings.
+    The rest of the last byte must be zero, else one content would have several encodings.
     """
     if bits % 8 and view[-1] >> bits % 8:
         raise WireError(f"{what} end after {bits} bits and the rest of the last byte must be zero, got {view[-1]:#04x}")

@@ -19,14 +19,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 u64 = np.uint64
 
-# Times a power of two, the upper six bits of this number are another pattern for each: that tells a word's lowest bit.
+# Multiplied by each power of two, this number has different upper six bits: these identify the lowest bit of a word.
 DE_BRUIJN = u64(0x03F79D71B4CB0A89)
 NUMBER_OF_BIT = np.zeros(64, np.uint8)
 NUMBER_OF_BIT[[(int(DE_BRUIJN) << bit) % 2**64 >> 58 for bit in range(64)]] = np.arange(64)
 
 
 def compiled(function: Function) -> Function:
-    """`numba.njit` with its types kept; the machine code is stored on disk where there is a place for it."""
+    """`numba.njit` with its types kept; the machine code is stored on disk if there is a writable folder for it."""
     try:
         dispatcher = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache is writable
@@ -45,7 +45,7 @@ def _put(words: Words, bit: u64, value: u64, width: u64) -> None:
 
 @compiled
 def _get(words: Words, bit: u64, width: u64) -> u64:
-    """What lies at position ``bit``: ``width`` bits, and others above them."""
+    """The ``width`` bits at position ``bit``, with other bits above them."""
     word, offset = bit >> u64(6), bit & u64(63)
     value = words[word] >> offset
     if offset + width > u64(64):
@@ -141,7 +141,7 @@ GROUPS = 64  # worked on at a time, eight codes each: they stay in registers and
 
 @compiled
 def _squeeze(groups: Words, step: u64) -> None:
-    """From eight codes a word, one a byte, to eight codes in its lowest ``8 step`` bits; `_spread` is the way back."""
+    """From eight codes in a word, one per byte, to eight codes in its lowest ``8 step`` bits; `_spread` is the inverse."""
     for g in range(groups.size):
         v = groups[g]
         v = (v & u64(0x00FF00FF00FF00FF)) | ((v >> u64(8)) & u64(0x00FF00FF00FF00FF)) << step
@@ -195,12 +195,12 @@ def unpack_signed(words: Words, width: int, levels: npt.NDArray[np.int16]) -> bo
     """See `Kernels.unpack_signed`."""
     step = u64(width)
     mask = (u64(1) << step) - u64(1)
-    odd = 0  # codes that say minus zero
+    odd = 0  # codes that mean minus zero
     done = 0
     if width <= 8:
         gathered = np.empty(GROUPS, np.uint64)
         codes = gathered.view(np.uint8)
-        # Groups that begin before the last word: theirs and the next can be read without asking.
+        # Groups that begin before the last word: this word and the next one can be read without a check.
         whole = min(levels.size // 8, 64 * max(0, words.size - 1) // (8 * width))
         for start in range(0, whole, GROUPS):
             groups = gathered[: min(GROUPS, whole - start)]

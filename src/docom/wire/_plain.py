@@ -1,4 +1,4 @@
-"""The kernels in plain numpy, for where numba is absent: one byte a bit, so slower, with equal results."""
+"""The kernels in plain numpy, used without numba: one byte per bit, so slower, with equal results."""
 
 from __future__ import annotations
 

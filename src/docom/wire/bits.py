@@ -79,7 +79,7 @@ def unpack(buffer: Buffer, count: int, width: int) -> npt.NDArray[Any]:
         width: bits of each, 0 to 64; with 0 bits every value is 0.
 
     Raises:
-        WireError: where the length is another one or unused bits of the last byte are set.
+        WireError: if the length is wrong or unused bits of the last byte are set.
     """
     bits = _bits(count, width)
     what = f"{count} integers of {width} bits"
@@ -122,14 +122,14 @@ def unpack_signed(buffer: Buffer, count: int, width: int) -> npt.NDArray[np.int1
     """What `pack_signed` wrote.
 
     Raises:
-        WireError: where the length is another one, unused bits of the last byte are set, or a code says minus zero.
+        WireError: if the length is wrong, unused bits of the last byte are set, or a code means minus zero.
     """
     bits = _signed_bits(count, width)
     what = f"{count} signed integers of {width} bits"
     words = bytes_to_words(checked_bytes(buffer, bytes_for(bits), what), bits, what)
     levels = np.empty(count, dtype=np.int16)
     if not kernels().unpack_signed(words, width, levels):
-        raise WireError(f"{what}: one says minus zero, which no encoder writes")
+        raise WireError(f"{what}: one code means minus zero, which no encoder writes")
     return levels
 
 

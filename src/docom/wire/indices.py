@@ -1,10 +1,10 @@
 """Sorted index sets as Elias-Fano codes.
 
-Increasing indices below `dimension`, `count` of them, are cut into low and high parts: the lowest l bits of
-every index are stored as they are, and what remains (non-decreasing, at most ``(dimension - 1) >> l``) in
+`count` increasing indices below `dimension` are divided into low and high parts: the lowest l bits of
+every index are stored unchanged, and the rest (non-decreasing, at most ``(dimension - 1) >> l``) in
 unary: in a string of bits, index number i marks position ``(index >> l) + i``. The stream is
 
-    count + ((dimension - 1) >> l) + 1 bits   the marks; exactly `count` are set, and the last bit never
+    count + ((dimension - 1) >> l) + 1 bits   the marks; exactly `count` are set, the last bit never is
     count * l bits                            the low parts, in order
 
 With l chosen to make that shortest it takes at most 12% more than log2 C(dimension, count) bits, the least
@@ -35,7 +35,7 @@ MAX_DIMENSION = 2**48
 
 
 class _Layout(NamedTuple):
-    """Where the two parts of the code lie."""
+    """The sizes of the two parts of the code."""
 
     low_width: int
     high_bits: int
@@ -60,8 +60,8 @@ def encode_indices(indices: npt.NDArray[Any], dimension: int) -> bytes:
         dimension: at most 2**48.
 
     Raises:
-        ValueError: where the indices are not such a set. They are not sorted here, since the values that
-            belong to them travel in the same order.
+        ValueError: if the indices are not such a set. They are not sorted here, since the values that
+            belong to them are sent in the same order.
     """
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
@@ -88,7 +88,7 @@ def decode_indices(buffer: Buffer, dimension: int, count: int) -> npt.NDArray[np
         count: how many indices were encoded.
 
     Raises:
-        WireError: where the buffer is not the code of one set of `count` indices below `dimension`.
+        WireError: if the buffer is not the code of a set of `count` indices below `dimension`.
     """
     layout = _layout(dimension, count)
     what = f"{count} indices below {dimension}"
@@ -107,7 +107,7 @@ def decode_indices(buffer: Buffer, dimension: int, count: int) -> npt.NDArray[np
 
 
 def _layout(dimension: int, count: int) -> _Layout:
-    dimension, count = index(dimension), index(count)  # numpy's integers know no bit_length
+    dimension, count = index(dimension), index(count)  # numpy's integers have no bit_length
     if not 0 <= dimension <= MAX_DIMENSION:
         raise ValueError(f"indices are coded for 0 <= dimension <= 2**48, got dimension={dimension}")
     if not 0 <= count <= dimension:
@@ -124,7 +124,7 @@ def _layout(dimension: int, count: int) -> _Layout:
 
 
 def _fault(indices: npt.NDArray[np.int64], dimension: int) -> str:
-    """Why these indices are no sorted set below `dimension`, or nothing where they are."""
+    """Why these indices are not a sorted set below `dimension`; empty if they are."""
     if indices.size == 0:
         return ""
     ordered = indices[1:] > indices[:-1]

@@ -1,4 +1,4 @@
-"""Numbers as they are in memory, little-endian: every bit survives, signs of zero and NaN payloads included.
+"""Numbers as in memory, little-endian: every bit is kept, including signs of zero and NaN payloads.
 
 numpy has no bfloat16, which is the upper half of a float32: it is carried as uint16 bit patterns.
 """
@@ -42,7 +42,7 @@ def decode_values(
         finite: refuse NaN and infinity.
 
     Raises:
-        WireError: where the length is another one, or a number is not finite and must be.
+        WireError: if the length is wrong, or if a number is not finite although it must be.
     """
     kind = _supported(np.dtype(dtype))
     if count < 0:
@@ -58,7 +58,7 @@ def decode_values(
 def float32_to_bf16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     """The bfloat16 patterns of float32 numbers, rounded to nearest, ties to even.
 
-    As the rounding asks, numbers beyond the largest bfloat16 become infinity; a NaN stays one, with its sign.
+    Numbers beyond the largest bfloat16 become infinity, as the rounding rule requires; a NaN stays a NaN with its sign.
     """
     if values.dtype != np.float32:
         raise ValueError(f"only float32 is rounded to bfloat16, got {values.dtype}; convert it first")

@@ -1,6 +1,6 @@
 """The kernels compiled by numba for CPU rows: same results as `plain`, with fewer passes over memory.
 
-Rows are shared out over threads, never cut: a row's bits do not depend on the number of threads.
+Rows are distributed over threads and never split: the bits of a row do not depend on the number of threads.
 """
 
 from __future__ import annotations

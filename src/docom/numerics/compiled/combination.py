@@ -29,7 +29,7 @@ EMPTY: dict[torch.dtype, Any] = {
 
 @shared
 def _combine(outs, ends, coefficients, operands, size, like, pieces):
-    # Several combinations are worked out block by block: what one writes, the next finds in the cache.
+    # Several combinations are computed block by block: what one writes, the next reads from the cache.
     blocks = (size + BLOCK - 1) // BLOCK
     for piece in numba.prange(pieces):
         room = np.empty(BLOCK, like.dtype)
@@ -46,7 +46,7 @@ def _combine(outs, ends, coefficients, operands, size, like, pieces):
 
 @jit()
 def _write(address, size, start, total):
-    """Not in the loop itself: numba would take the store into an array that it never sees again for dead code."""
+    """A function of its own: inside the loop, numba would remove the store into an array that it does not see again."""
     out = numba.carray(pointer(address), size, total.dtype)[start : start + total.size]
     for i in range(total.size):
         out[i] = total[i]

@@ -1,4 +1,4 @@
-"""Three things machines do in one instruction and numba has no public name for."""
+"""Three operations that are one machine instruction each and have no public name in numba."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bit_pattern(typing_context, number):
 
 @intrinsic
 def lowest_bit(typing_context, mask):
-    """The number of the lowest bit set in a uint64 that is not zero."""
+    """The position of the lowest bit that is set in a nonzero uint64."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))

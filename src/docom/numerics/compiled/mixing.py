@@ -12,7 +12,7 @@ from docom.numerics.rowmix import RowMix
 # mypy: disable-error-code="no-untyped-def,no-any-return,no-untyped-call,untyped-decorator,attr-defined,call-arg"
 
 
-BLOCK = 4096  # columns worked on at a time: the sum so far stays in the first-level cache
+BLOCK = 4096  # columns per block: the partial sums stay in the first-level cache
 
 
 @shared

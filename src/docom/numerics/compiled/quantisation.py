@@ -39,7 +39,7 @@ def _round(x, hat, has_hat, factor, words, top, out):
 
 @shared
 def _quantise(x, hat, has_hat, levels, agents, step, k0, k1, high_seed, norms, out):
-    # A row's norm and its rounding one after the other: the second time the row is in the cache.
+    # The norm of a row, then its rounding: the second time the row is in the cache.
     m, d = x.shape
     real = x.dtype.type
     top = np.int32(levels)

@@ -1,9 +1,9 @@
 """The k largest magnitudes of a row, in three passes over it.
 
-The bits of a magnitude order like the magnitude. The first pass writes them down; every eighth is looked at to guess a
-bound that a few more than k entries reach; the second pass collects those, 64 comparisons at a time into the bits of one
-word; among them radix selection finds the k-th largest. Where the guess was too high, all entries are collected: the
-result never depends on it.
+The bits of a magnitude, read as an integer, have the order of the magnitudes. The first pass stores these integers; every
+eighth is used to guess a bound that slightly more than k entries reach; the second pass collects those entries, 64
+comparisons at a time into the bits of one word; among them radix selection finds the k-th largest. If the guess was too
+high, all entries are collected: the result never depends on the guess.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _write_codes(x, hat, has_hat, code):
 def _kth_largest(pool, count, k, low, high, histogram):
     """The k-th largest of ``pool[:count]``, all from ``low`` to ``high``, and how many equal to it are among the k.
 
-    Every round cuts the range that holds it into equal bins and goes on in one of them. The pool is used up.
+    Every round divides the range that contains it into equal bins and continues in one of them. The pool is overwritten.
     """
     unsigned = pool.dtype.type
     shift = 0
@@ -76,7 +76,7 @@ def _kth_largest(pool, count, k, low, high, histogram):
 
 @jit()
 def _collect(code, bound, places):
-    """The places of all codes from ``bound`` on, ascending; returns how many."""
+    """The positions of all codes that are at least ``bound``, ascending; returns how many."""
     count = 0
     whole = code.size // WORD * WORD
     for start in range(0, whole, WORD):
@@ -96,7 +96,7 @@ def _collect(code, bound, places):
 
 @jit()
 def _bound(code, k, top, pool, histogram):
-    """A guess that few more than k entries reach; zero, which all reach, where guessing would save nothing."""
+    """A bound that slightly more than k entries probably reach; zero, which all reach, if guessing would save nothing."""
     unsigned = code.dtype.type
     sampled = (code.size + SAMPLED - 1) // SAMPLED
     expected = k * sampled / code.size
@@ -126,7 +126,7 @@ def _select_top(x, hat, has_hat, k, codes, pools, wheres, infinity, indices, val
             pool[j] = code[places[j]]
         threshold, ties = _kth_largest(pool, count, k, bound, top, histogram)
         kept = 0
-        for j in range(count):  # without branches: which entries are kept cannot be foreseen
+        for j in range(count):  # without branches: the processor cannot predict which entries are kept
             i = places[j]
             places[kept] = i
             tie = code[i] == threshold and ties > 0

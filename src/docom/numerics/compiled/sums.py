@@ -1,9 +1,9 @@
 """Sums over a row by a fixed halving tree.
 
-The tree folds the upper half of a row onto the lower one until one number is left. Worked out as it stands, it would write
-the whole row again for every fold. Here the row is cut into blocks of columns: block b meets block ``b + half`` in the first
-fold, and the sum of such a pair meets others in later ones; visited in bit-reversed order, each sum finds the one it must
-meet on top of a small stack. The additions are the same, between the same numbers, and stay in the first-level cache.
+The tree adds the upper half of a row to the lower half until one number is left. Computed literally, every fold would write
+the whole row again. Here the row is divided into blocks of columns: block b is added to block ``b + half`` in the first fold,
+and the sum of such a pair to others in later folds; in bit-reversed order, the partner of each sum is on top of a small
+stack. The additions are the same, between the same numbers, and stay in the first-level cache.
 """
 
 from __future__ import annotations

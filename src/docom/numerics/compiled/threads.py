@@ -48,19 +48,19 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _start_threads() -> None:
-    """Start numba's threads; where numba shares OpenMP with torch, that alone would change torch's number of threads."""
+    """Start numba's threads without changing torch's number of threads, which this would do if both share OpenMP."""
     before = torch.get_num_threads()
     numba.get_num_threads()
     torch.set_num_threads(before)
 
 
 def threads_for(elements: int) -> int:
-    """Threads for a kernel over so many numbers: one where sharing out costs more than it saves, else as many as torch has.
+    """Threads for a kernel over ``elements`` numbers: one if more would cost more than they save, else as many as torch has.
 
-    Torch's number honours ``OMP_NUM_THREADS`` and torchrun. On a busy machine a thread that waits for another may wait
-    a whole time slice, so the kernels of tiny problems must not. Those of a larger one are all shared out, however short
-    they are, and alike: rows that one core has written and another reads must travel, for longer than the kernel takes
-    where the two have no cache in common.
+    Torch's number follows ``OMP_NUM_THREADS`` and torchrun. On a busy machine a thread that waits for another may wait for
+    a whole time slice, so the kernels of tiny problems use one thread. Those of a larger problem are all distributed, even
+    short ones, and in the same way: rows that one core has written and another core reads must be moved between their caches,
+    which takes longer than the kernel itself.
     """
     _start_threads()
     threads = 1 if elements < SHARED_FROM else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)

@@ -1,9 +1,9 @@
 """The kernels in Triton, for rows on a GPU.
 
-What is worth a kernel has one here; the rest is `plain`. Nothing waits for the host: steps come from a counter on the
-device, and rows that hold a NaN or an infinity are noted in ``flags`` (the first step of each row) for whoever looks
-later. So a whole step can be captured in a CUDA graph. The same source runs on a CPU under Triton's interpreter, which is how
-`tests/test_numerics_gpu.py` compares it with `plain`.
+Operations for which a kernel pays have one here; the others use `plain`. Nothing waits for the host: the number of the step is
+a counter on the device, and rows that hold a NaN or an infinity are noted in ``flags`` (the first such step of each row), to be
+read later. So a whole step can be captured in a CUDA graph. The same source runs on a CPU under Triton's interpreter; this is
+how `tests/test_numerics_gpu.py` compares it with `plain`.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _combine(
     tl.store(
         out + at, _sum(x0, a0, x1, a1, x2, a2, x3, a3, x4, a4, at, inside, TERMS, BY_ADDRESS), mask=inside
     )  # fmt: skip
-    if THEN > 0:  # every thread reads what it has written itself; what both sums read comes from the cache
+    if THEN > 0:  # every thread reads only what it has written itself; what both sums read comes from the cache
         tl.store(
             then + at, _sum(y0, b0, y1, b1, y2, b2, y3, b3, y4, b4, at, inside, THEN, THEN_BY_ADDRESS), mask=inside
         )  # fmt: skip
@@ -88,7 +88,7 @@ def combine_in_turn(updates: Sequence[Update]) -> None:
 
 
 def _fits(like: Tensor, out: Tensor, terms: Terms) -> bool:
-    """Whether the kernel can work out such a combination."""
+    """Whether the kernel can compute such a combination."""
     rows = [out, *(row for _, row in terms)]
     numbers = [a for a, _ in terms if isinstance(a, Tensor)]
     return (

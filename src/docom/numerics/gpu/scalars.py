@@ -1,4 +1,4 @@
-"""Numbers handed to kernels: Triton would round a Python float to float32, so its 64 bits travel as an integer."""
+"""Numbers passed to kernels: Triton would round a Python float to float32, so its 64 bits are passed as an integer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number_from(bits):
 
 @triton.jit
 def magnitude_order(value):
-    """An integer that orders magnitudes as they are ordered, with infinity and then NaN on top."""
+    """An integer with the order of the magnitudes; infinity and then NaN come last."""
     if value.dtype == tl.float64:
         return tl.abs(value).to(tl.int64, bitcast=True)
     else:
@@ -30,7 +30,7 @@ def magnitude_order(value):
 
 @triton.jit
 def infinite(order):
-    """`magnitude_order` of infinity, in the type of these orders."""
+    """`magnitude_order` of infinity, in the same integer type."""
     if order.dtype == tl.int64:
         return tl.full((), 0x7FF0000000000000, tl.int64)
     else:
@@ -39,6 +39,6 @@ def infinite(order):
 
 @triton.jit
 def note(flags, row, bad, step):
-    """Remember the first step at which a row was bad."""
+    """Note the first step at which a row was not finite."""
     if bad:
         tl.atomic_min(flags + row, step)

@@ -1,13 +1,13 @@
 """Top-k and the copy's update.
 
-The k-th largest magnitude is found digit by digit from the top of its bits. A row is shared by many programs: every digit is
-one kernel, which begins by reading the last digit off the histogram that the kernel before it made, and then counts the
-next digit of the numbers that are still in question. Two more kernels count ties and keep what is to be kept. The first
-kernel leaves the differences where the result will be, so that the others have one vector to read and not two.
+The k-th largest magnitude is found digit by digit from its highest bits. Many programs share one row: every digit is one
+kernel, which first reads the previous digit from the histogram of the kernel before it, and then counts the next digit of the
+numbers that are still candidates. Two more kernels count ties and write the entries that are kept. The first kernel stores the
+differences where the result will be, so that the others read one vector instead of two.
 
-Counting digits of all numbers is bound by arithmetic, which is felt on long rows. There the threshold of the call before is a
-good guess of this one's: one pass counts what lies well above it and sets aside what lies near it, where the result will be,
-and the digits of those few are counted. Where the k-th largest is not among them, all numbers are counted after all.
+Counting the digits of all numbers is limited by arithmetic, which costs time on long rows. There the threshold of the previous
+call is a good guess: one pass counts the numbers well above it and stores those near it (where the result will be), and only
+the digits of these few are counted. If the k-th largest is not among them, all numbers are counted.
 
 Tried and slower: a row held in the registers of one program, by histograms or by bisection (even at 5,005 numbers);
 histograms of 2,048 bins (ten times); narrowing a bracket that a sample of the row suggests (at 20 million numbers, too).
@@ -30,15 +30,17 @@ PIECES = 1024
 WARPS = 4
 DIGITS = {torch.float32: (7, 8, 8, 8), torch.float64: (7, 8, 8, 8, 8, 8, 8, 8)}  # bits of each
 BINS: Any = 256
-CROWDED = 2  # digits that many numbers are in question for; those left for later ones are counted one by one
-LONG = 1 << 20  # rows of so many numbers are begun with a guess
+CROWDED = (
+    2  # digits for which many numbers are candidates; the few that are left for later digits are counted one by one
+)
+LONG = 1 << 20  # numbers per row from which on a guess is tried first
 ORDERS = {torch.float32: torch.int32, torch.float64: torch.int64}  # types of `magnitude_order`
 NEAR = {torch.float32: 1 << 19, torch.float64: 1 << 48}  # a sixteenth of a factor of two, in `magnitude_order`
 
 
 @triton.jit
 def _descend(histogram, remaining, WIDTH: tl.constexpr):
-    """The digit of the ``remaining``-th largest, how many of its bin are wanted, and how many there are."""
+    """The digit of the ``remaining``-th largest, how many numbers of its bin are needed, and how many it has."""
     bins = tl.arange(0, 1 << WIDTH)
     counts = tl.load(histogram + bins)
     from_top = tl.cumsum(counts, reverse=True)
@@ -53,7 +55,7 @@ def _set_aside(
     x, hat, near, tallies, progress, d, NEAR: tl.constexpr, PASSES: tl.constexpr, PIECE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each piece's orders near the last threshold, how many there are, and how many numbers lie above those."""
+    """For each piece: the orders near the last threshold, how many there are, and how many numbers lie above them."""
     row, piece = tl.program_id(1).to(tl.int64), tl.program_id(0)
     pieces = tl.num_programs(0)
     last = tl.load(progress + (row * (PASSES + 1) + PASSES) * 3)
@@ -77,7 +79,7 @@ def _set_aside(
 
 @triton.jit
 def _judge(tallies, progress, k, pieces, PASSES: tl.constexpr, MANY: tl.constexpr):
-    """Whether the k-th largest was set aside; and how many of those set aside, or of all, are wanted."""
+    """Whether the k-th largest is among the stored candidates; and how many of these, or of all numbers, are needed."""
     row = tl.program_id(0).to(tl.int64)
     tally = tallies + row * (pieces + 1) * 2
     each = tl.arange(0, MANY)
@@ -92,13 +94,13 @@ def _judge(tallies, progress, k, pieces, PASSES: tl.constexpr, MANY: tl.constexp
 
 @triton.jit
 def _guessed(tallies, row):
-    """What `_judge` found."""
+    """The result of `_judge`."""
     return tl.load(tallies + (row * (tl.num_programs(0) + 1) + tl.num_programs(0)) * 2) != 0
 
 
 @triton.jit
 def _difference(x, hat, q, at, inside, GUESS: tl.constexpr):
-    """Where a guess came true nobody has written the differences."""
+    """Write the differences if they were not written before, because the guess was right."""
     if GUESS:
         return tl.load(x + at, mask=inside, other=0.0) - tl.load(hat + at, mask=inside, other=0.0)
     else:
@@ -128,7 +130,7 @@ def _digit(
     PIECE: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
     row, piece = tl.program_id(1).to(tl.int64), tl.program_id(0)
-    here = progress + (row * (PASSES + 1) + PASS) * 3  # upper digits; how many are wanted; how many there are
+    here = progress + (row * (PASSES + 1) + PASS) * 3  # upper digits; how many are needed; how many there are
     histogram = histograms + (row * PASSES + PASS) * BINS
     prefix = tl.zeros((), tl.int64)
     if PASS == 0:
@@ -173,7 +175,7 @@ def _ties(
     x, hat, q, histograms, progress, ties, d, PASSES: tl.constexpr, BEFORE: tl.constexpr, GUESS: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
-    """The threshold; and, where not all numbers equal to it are wanted, how many of them each piece has."""
+    """The threshold; and, if not all numbers equal to it are kept, how many of them each piece has."""
     row, piece = tl.program_id(1).to(tl.int64), tl.program_id(0)
     here = progress + (row * (PASSES + 1) + PASSES) * 3
     digit, missing, held = _descend(histograms + (row * PASSES + PASSES - 1) * BINS, tl.load(here - 2), BEFORE)
@@ -224,7 +226,7 @@ def _keep(
         copy = tl.load(hat + at, mask=inside & (value != 0), other=0.0)
         tl.store(hat + at, copy + number_from(damping).to(value.dtype) * value, mask=inside & (value != 0))
     note(flags, row, tl.max(largest) >= infinite(largest), tl.load(counter) + offset)
-    for number in range(PASSES):  # clean for the next time; no kernel reads them any more
+    for number in range(PASSES):  # zero again for the next call; no kernel reads them after this
         if number % pieces == piece:
             tl.store(histograms + (row * PASSES + number) * BINS + tl.arange(0, BINS), tl.zeros((BINS,), tl.int32))
 

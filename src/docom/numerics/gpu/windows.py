@@ -91,7 +91,7 @@ def _pool(outputs, bias, result, which, bias_stride, size, LENGTH: tl.constexpr,
         place = tl.where(other > best, number, place).to(tl.int8)
         best = tl.maximum(best, other)
     best += tl.load(bias + row * bias_stride + at // LENGTH, mask=inside, other=0.0)
-    place = tl.where(best > 0, place, 4).to(tl.int8)  # the ReLU's zero has no slope
+    place = tl.where(best > 0, place, 4).to(tl.int8)  # where the ReLU is zero the gradient is zero
     # A NaN must not be lost in a comparison.
     tl.store(result + row * size + at, tl.where(best <= 0, 0.0, best), mask=inside)
     tl.store(which + row * size + at, place, mask=inside)
@@ -189,7 +189,7 @@ def pool(outputs: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unpool(slopes: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-    """`pool` backwards: slopes by its outputs, and by the bias."""
+    """Backward pass of `pool`: gradients with respect to its inputs and to the bias."""
     rows, channels, length = which.shape
     four = slopes.new_empty(rows, 4 * channels, length)
     bias = slopes.new_empty(rows, channels)
@@ -201,7 +201,7 @@ def unpool(slopes: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gather(parts: Tensor, channels: int, across: int) -> Tensor:
-    """`columns` backwards: slopes by windows ``[r, window, windows * b]``, added up in images ``[r, channels, y, x, b]``."""
+    """Backward pass of `columns`: from windows ``[r, window, windows * b]`` to images ``[r, channels, y, x, b]``."""
     rows, _, length = parts.shape
     batch, side = length // (across * across), STRIDE * across + WINDOW - STRIDE
     images = parts.new_empty(rows, channels, side, side, batch)
