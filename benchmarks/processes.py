@@ -63,10 +63,10 @@ def work(steps: int, warm_up: int) -> None:
     """One process."""
     import docom
     from docom.channels import CompressedChannel
-    from docom.distribute import join
     from docom.oracles import ProblemOracle
     from docom.problems import MLP
     from docom.simulator import Simulation
+    from docom.team import join
     from docom.transports import TorchPost
 
     torch.set_num_threads(1)

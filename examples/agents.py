@@ -9,14 +9,16 @@ import os
 import torch
 
 import docom
-from docom.distribute import join
+from docom.distribute import all_agents
 from docom.problems import LeastSquares
 from docom.simulator import Simulation
+from docom.team import join
 
 draw = torch.Generator().manual_seed(0)
 A, b = torch.randn(8, 50, 20, generator=draw), torch.randn(8, 50, generator=draw)  # agent i: |A_i x - b_i|^2 / (2 m)
 
 team = join(os.environ, peer_timeout=60)  # of one, where no launcher has started this
+everyone = all_agents(team)
 simulation = Simulation(
     LeastSquares(A, b).only(team.agents(8)),
     docom.DoCoM(lr=0.05, gamma="auto", beta=0.1),
@@ -29,8 +31,8 @@ with team.one_fate():  # what fails in one process is told by all
     training = simulation.begin(team.transport(simulation.network, "cpu"))
     for _ in range(500):
         training.take_step()
-    found = team.measure(simulation.problem, training.state.x, gradient=False)
-    mean = team.mean(training.state.x, 8)
+    found = everyone.measure(simulation.problem, training.state.x, gradient=False)
+    mean = everyone.mean(training.state.x, 8)
 
 solution = LeastSquares(A, b).solution()
 if team.leads:

@@ -19,9 +19,10 @@ from typing import Any
 
 import docom.cli
 from docom import checkpoint, wire
-from docom.distribute import facts, processes
+from docom.distribute import facts
 from docom.loop import Training
 from docom.runner import execution
+from docom.team import processes
 from docom.transports import TorchPost
 
 FAULT: dict[str, Any] = json.loads(os.environ.get("FAULT", "{}"))

@@ -28,7 +28,7 @@ def torchrun(world: int, *arguments: str, restarts: int = 0) -> list[str]:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This environment, with one thread a process and the tests' own modules to be found."""
+    """This environment, with one thread per process and the tests' own modules to be found."""
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)} | changes
 

@@ -59,6 +59,7 @@ CASES: dict[str, Case] = {
 }
 RESUMED = ("docom", "beer", "lead", "extra", "detag", "docom low rank", "docom edges", "docom random-k", "docom auto",
            "allreduce over links")  # fmt: skip
+DECAY, DECAYED = 0.2, ("choco-sgd", "cedas", "lead", "d2", "extra")
 RATES = (0.1, 0.03)  # of the two groups of "two groups"
 
 
@@ -158,6 +159,15 @@ def run_groups(out: dict[str, Any]) -> None:
             out[f"{name} {method}"] = row(model)
 
 
+def run_decay(out: dict[str, Any]) -> None:
+    """Weight decay: of methods that step along the gradient itself, the same as a penalty in the loss."""
+    for name in DECAYED:
+        model = network()
+        opt = optimizer(model, CASES[name], weight_decay=DECAY)
+        train(opt, model, range(STEPS))
+        out[f"decayed {name}"] = row(model)
+
+
 def run_precisions(out: dict[str, Any]) -> None:
     """A bf16 model over float32 rows, and fp16 gradients of which one agent's overflow once."""
     model = network(dtype=torch.bfloat16)
@@ -249,6 +259,7 @@ def main() -> None:
     run_cases(out)
     run_resumed(out, folder)
     run_groups(out)
+    run_decay(out)
     run_precisions(out)
     run_statistics(out)
     run_refusals(out)

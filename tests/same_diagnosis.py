@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from docom.config import RunConfig
-from docom.distribute import Team, join
 from docom.runner import Outcome, execute
+from docom.team import Team, join
 
 AGENTS = 7
 COMMON: dict[str, Any] = {

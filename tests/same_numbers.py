@@ -18,10 +18,10 @@ from torch import Tensor
 
 import docom
 from docom.checkpoint import rows_of
-from docom.distribute import join
 from docom.loop import Training
 from docom.problems import LeafSynthetic
 from docom.simulator import Simulation
+from docom.team import join
 from docom.transports import Transport
 from test_algorithms_reference import CASES, compressed
 

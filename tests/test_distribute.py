@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 import docom
 from docom import report
 from docom.config import read
-from docom.distribute import BACKENDS, Team, detect, join
-from docom.distribute.environment import Placement, first_host
 from docom.distribute.facts import digest
 from docom.problems import MLP, LeafSynthetic, ModuleProblem, Problem
 from docom.runner import execute
+from docom.team import BACKENDS, Team, detect, join
+from docom.team.launchers import Placement, first_host
 from docom.transports import blocks
 from launching import finish, free_port, start, torchrun
 
@@ -292,8 +292,8 @@ def test_wrong_environments_and_flags_are_refused() -> None:
         detect({"RANK": "0", "WORLD_SIZE": "many"})
     with pytest.raises(ValueError, match="need MASTER_ADDR"):
         detect({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"})
-    with pytest.raises(ValueError, match=f"one of {', '.join(BACKENDS)}, got 'smoke'"):
-        join({}, "smoke")
+    with pytest.raises(ValueError, match=f"unknown backend 'gloom'; did you mean 'gloo'.*{', '.join(BACKENDS)}"):
+        join({}, "gloom")
     with pytest.raises(ValueError, match="start them with torchrun"):
         join({}, "gloo")
     with pytest.raises(ValueError, match="seconds > 0, got 0"):

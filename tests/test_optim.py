@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import docom
+from docom import schedules
 from docom.optim import Decentralized
 
 TWO_POINTS = {
@@ -133,7 +134,7 @@ def test_two_gradients_on_one_batch_by_hand() -> None:
 def test_defaults_groups_and_repr() -> None:
     model = small()
     opt = Decentralized(model.named_parameters(), docom.DoCoM(lr=0.05), topology="ring", compressor="topk:0.5")
-    assert opt.defaults == {"lr": 0.05}
+    assert opt.defaults == {"lr": 0.05, "weight_decay": 0.0}
     assert [group["lr"] for group in opt.param_groups] == [0.05]
     said = repr(opt)
     assert all(part in said for part in ("DoCoM(", "agent 0 of 1: ring", "TopK(fraction=0.5", "lr: 0.05"))
@@ -520,6 +521,104 @@ def test_numbers_that_run_away_name_agent_and_step() -> None:
         FloatingPointError, match=r"^agent 0, step 2: NaN or infinity in the tracker; docom has diverged"
     ):
         opt.step(closure)
+
+
+# Weight decay
+
+
+@pytest.mark.parametrize("name", docom.ALGORITHMS)
+def test_where_there_is_no_gradient_weight_decay_alone_moves_the_model(name: str) -> None:
+    """``x_t = x_0 prod_s (1 - lr_s decay)``, group by group: no method's memory adds to it or takes from it."""
+    model = small().double()
+    groups = [{"params": model[0].parameters(), "weight_decay": 0.3, "lr": 0.2}, {"params": model[2].parameters()}]
+    algorithm = docom.ALGORITHMS[name](lr=schedules.InverseSqrt(0.1))  # type: ignore[call-arg]
+    opt = Decentralized(groups, algorithm, weight_decay=0.5)
+    shrunk = [row(model[0]), row(model[2])]
+    for step in range(6):
+
+        def closure() -> Tensor:
+            opt.zero_grad()
+            loss = sum((p.sum() * 0 for p in model.parameters()), torch.zeros(()))
+            loss.backward()
+            return loss
+
+        opt.step(closure)
+        factor = (step + 1) ** -0.5
+        shrunk = [shrunk[0] * (1 - 0.2 * factor * 0.3), shrunk[1] * (1 - 0.1 * factor * 0.5)]
+        torch.testing.assert_close(row(model), torch.cat(shrunk), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize(
+    "name", set(docom.ALGORITHMS) - {"motef", "qg-dsgdm", "momentum-tracking", "detag"} - TWO_POINTS.keys()
+)
+def test_weight_decay_of_a_lone_agent_without_momentum_is_that_of_sgd(name: str) -> None:
+    model, plain = small().double(), small().double()
+    opt = Decentralized(model.parameters(), method(name), weight_decay=0.4)
+    sgd = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.4)
+    for step in range(6):
+        for one, net in ((opt, model), (sgd, plain)):
+            one.zero_grad()
+            F.cross_entropy(net(X[step].double()), Y[step]).backward()
+            one.step()
+    torch.testing.assert_close(row(model), row(plain), rtol=1e-12, atol=1e-13)
+
+
+def test_weight_decay_is_no_part_of_momentum() -> None:
+    """As in SGDW: ``m = mu m + g; x = x - lr decay x - lr m``."""
+    model, twin = small().double(), small().double()
+    opt = Decentralized(model.parameters(), docom.AllReduceSGD(lr=0.1, momentum=0.5), weight_decay=0.4)
+    x, m = row(twin), torch.zeros(())
+    for step in range(5):
+        torch.nn.utils.vector_to_parameters(x, twin.parameters())
+        loss = F.cross_entropy(twin(X[step].double()), Y[step])
+        m = 0.5 * m + torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(twin.parameters()))])
+        x = x - 0.1 * 0.4 * x - 0.1 * m
+        opt.zero_grad()
+        F.cross_entropy(model(X[step].double()), Y[step]).backward()
+        opt.step()
+    torch.testing.assert_close(row(model), x, rtol=1e-12, atol=1e-13)
+
+
+def test_weight_decay_leaves_the_old_gradient_where_the_model_was() -> None:
+    """``v = g(x) + (1 - beta)(v - g(x_old))`` with the x_old at which v was made, not the one that has decayed since."""
+    model, twin = small(), small()
+    opt = Decentralized(model.parameters(), TWO_POINTS["docom"], weight_decay=0.4)
+    x, old, v = row(twin), row(twin), torch.zeros(0)
+    for step in range(5):
+        torch.nn.utils.vector_to_parameters(x, twin.parameters())
+        fresh = gradient(twin, step)
+        if step == 0:
+            v = fresh
+        else:
+            torch.nn.utils.vector_to_parameters(old, twin.parameters())
+            v = fresh + 0.8 * (v - gradient(twin, step))
+        old, x = x, x - 0.1 * 0.4 * x - 0.1 * v
+        opt.step(closure_of(opt, model, step))
+        torch.testing.assert_close(row(model), x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ({"weight_deacy": 0.1}, "unknown key of parameter group 0 'weight_deacy'; did you mean 'weight_decay'"),
+        ({"momentum": 0.9}, "unknown key of parameter group 0 'momentum'.*Known: params, lr, weight_decay"),
+        ({"beta": 0.2}, r"beta is a setting of the method, the same for all groups: docom.DoCoM\(beta=0.2\)"),
+        ({"weight_decay": -0.1}, "group 0: weight_decay is a number >= 0, got -0.1"),
+        ({"weight_decay": "0.1"}, "weight_decay is a number >= 0, got '0.1'"),
+    ],
+)
+def test_groups_with_keys_that_would_be_ignored_are_refused(group: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Decentralized([{"params": small().parameters()} | group], docom.DoCoM(lr=0.1))
+
+
+def test_more_weight_decay_than_there_is_model_is_refused() -> None:
+    model = small()
+    with pytest.raises(ValueError, match="weight_decay is a number >= 0, got nan"):
+        Decentralized(model.parameters(), method("dsgd"), weight_decay=float("nan"))
+    opt = Decentralized(model.parameters(), method("dsgd"), weight_decay=11)
+    with pytest.raises(ValueError, match=r"agent 0, step 0: lr \* weight_decay is 1.1; at most 1"):
+        train(opt, model, range(1))
 
 
 # The average model

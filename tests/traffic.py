@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import docom
-from docom.distribute import Processes, join
 from docom.simulator import Simulation
+from docom.team import Processes, join
 from same_numbers import AGENTS, COMPRESSORS, small_problem
 
 STEPS = 5

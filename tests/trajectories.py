@@ -24,12 +24,12 @@ from torch import Tensor
 
 import docom
 from docom import rng
-from docom.distribute import join
 from docom.layout import Layout
 from docom.optim import Decentralized
 from docom.problems import Problem
 from docom.problems.base import Evaluation
 from docom.simulator import Simulation
+from docom.team import join
 from docom.transports import Transport
 from same_numbers import AVERAGES, COMPRESSORS
 from test_algorithms_reference import CASES, compressed

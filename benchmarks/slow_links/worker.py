@@ -23,7 +23,7 @@ from docom import rng
 from docom.algorithms import find
 from docom.problems import Problem
 from docom.simulator import Simulation
-from docom.transports import TorchDist
+from docom.transports import Framed, TorchPost
 
 Look = Callable[[], float]
 GLOO_BYTES = 162  # what gloo itself adds to a message: its header, and the notices that both ends are ready
@@ -100,7 +100,7 @@ def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None],
         problem, find(setting.algorithm)(**told["hyper"]), topology=setting.topology, compressor=setting.compressor,
         batch_size=BATCH, processes=dist.get_world_size(),
     )  # fmt: skip
-    transport = TorchDist(simulation.network.neighbours)
+    transport = Framed(simulation.network.neighbours, TorchPost(dist.group.WORLD), bytes(16), "cpu")
     simulation.problem = simulation.problem.only(transport.agents.tolist())
     training = simulation.begin(transport)
 

@@ -123,6 +123,8 @@ class Algorithm(ABC):
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
     # The rows whose average over the agents is that of other rows at all times: the tracker and what it tracks.
     tracked: ClassVar[tuple[str, str] | None] = None
+    # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
+    compares_models: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.b0 is not None and self.b0 != "full" and not (isinstance(self.b0, int) and self.b0 >= 1):

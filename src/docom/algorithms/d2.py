@@ -38,6 +38,7 @@ class D2(Algorithm):
     mixing: str = "lazy"
 
     name: ClassVar[str] = "d2"
+    compares_models: ClassVar[bool] = True
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     facts: ClassVar[Facts] = Facts(
         paper="Tang et al. 2018",

@@ -36,6 +36,7 @@ class EXTRA(Algorithm):
     lr: Step = learning_rate()
 
     name: ClassVar[str] = "extra"
+    compares_models: ClassVar[bool] = True
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
     facts: ClassVar[Facts] = Facts(
         paper="Shi et al. 2015",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
 from docom.presets import Preset, Setting
 
 if TYPE_CHECKING:
-    from docom.distribute import Team
+    from docom.team import Team
 
 console = Console()
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
@@ -49,12 +50,14 @@ def run(
     launch: Launch,
 ) -> None:
     """See `docom.cli.app.run`."""
-    from docom.distribute import join
+    from docom.team import join
 
     settings = {key: value for key, value in given.items() if value is not None}
     hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
     config = configure(what, algorithm, compressor, settings, hyper)
-    team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
     try:
         folder = launch.out or Path("runs") / slug(config)
         again = launch.resume or team.restarts > 0
@@ -68,6 +71,13 @@ def run(
         team.abandon(_told(error))
     if status == "interrupted":
         raise SystemExit(INTERRUPTED)
+
+
+def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning in one line, without the place in the source that gives it."""
+    from rich.markup import escape
+
+    Console(stderr=True).print(f"[bold yellow]docom:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
 
 
 def _told(error: BaseException) -> int:

@@ -1,9 +1,9 @@
 """All agents of a run, for who holds only some of them.
 
 What is said of a run is said of all its agents: a mean over them, a sum of their squares, the worst of them. In a run of
-several processes each has the rows of its own agents. `Everyone` is what `Diagnostics` needs of the others; a process's team
-(`docom.distribute.Team`) is one, `Alone` is that of a process with all agents. Means are summed and rows are passed in agent
-order, and single numbers are gathered agent by agent, so that the result does not depend on who holds which agents.
+several processes each has the rows of its own agents. `Everyone` is what `Diagnostics` needs of the others;
+`docom.distribute.all_agents` gives one, `Alone` is that of a process with all agents. Means are summed and rows are passed in
+agent order, and single numbers are gathered agent by agent, so that the result does not depend on who holds which agents.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Real agents: the same run spread over processes, started by torchrun, srun or mpirun.
+"""Real agents: the same run spread over the processes of a team, started by torchrun, srun or mpirun.
 
-`join` says which team this process belongs to; the runner asks the team for its transport, for measures, and for what all
-processes must agree upon. No update rule is known here.
+`docom.team.join` says which team this process belongs to; `all_agents` answers what is asked of all agents of the run, of which
+each process of the team holds some; `facts` are what the processes must agree upon. No update rule is known here.
 """
 
 from __future__ import annotations
 
-from docom.distribute.environment import Placement, detect
+from docom.distribute.everyone import AllAgents, all_agents
 from docom.distribute.facts import facts
-from docom.distribute.processes import Processes
-from docom.distribute.start import BACKENDS, join
-from docom.distribute.talk import Talk
-from docom.distribute.team import Team
 
-__all__ = ["BACKENDS", "Placement", "Processes", "Talk", "Team", "detect", "facts", "join"]
+__all__ = ["AllAgents", "all_agents", "facts"]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from docom.distribute.talk import Talk
 from docom.metrics import local_measures, overall_measures
 from docom.problems import Evaluation, Problem
+from docom.team import Talk
 from docom.transports import blocks
 
 

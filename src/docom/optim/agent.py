@@ -13,6 +13,8 @@ from torch import Tensor
 
 from docom.algorithms import Algorithm, Hyper
 from docom.channels import Channels, NonFiniteVariable
+from docom.numerics import combine
+from docom.team import Team
 from docom.transports import ExchangeError
 
 Rate = float | Tensor
@@ -22,13 +24,13 @@ CHECKED_EVERY = 50  # steps between looks at what a GPU has noted
 class Agent:
     """The rows of one agent, its channels, and how many steps it has taken.
 
-    rate: the step size of the last step: a number, or one a coordinate ``[1, d]``.
+    rate: the step size of the last step: a number, or one per coordinate ``[1, d]``.
     """
 
     def __init__(
-        self, algorithm: Algorithm, channels: Channels, number: int, x0: Tensor, grad0: Tensor, rate: Rate
+        self, algorithm: Algorithm, channels: Channels, team: Team, x0: Tensor, grad0: Tensor, rate: Rate
     ) -> None:
-        self.algorithm, self.channels, self.number = algorithm, channels, number
+        self.algorithm, self.channels, self.team = algorithm, channels, team
         self.step, self.rate = 0, rate
         self._rate_name = algorithm.learning_rate_name() or "lr"
         self.state = algorithm.init(x0, grad0, channels, self._hyper(0))
@@ -43,10 +45,19 @@ class Agent:
         """Take the gradients at `points`, all on one batch."""
         self._run(lambda: self.algorithm.absorb(self.state, gradients, self.channels, self._hyper(self.step - 1)))
 
-    def advance(self, rate: Rate) -> None:
-        """Move the model and talk to the neighbours."""
+    def advance(self, rate: Rate, shrink: Rate = 1.0) -> None:
+        """Move the model and talk to the neighbours.
+
+        shrink: what the model is multiplied with before it moves: 1 - lr * weight_decay.
+        """
         self.rate = rate
+        before = None
+        if isinstance(shrink, Tensor) or shrink != 1:
+            before = self.state.x.clone() if self.algorithm.points_per_step > 1 else None
+            combine(self.state.x, (shrink, self.state.x))
         self._run(lambda: self.algorithm.advance(self.state, self.channels, self._hyper(self.step)))
+        if before is not None:  # the second gradient is that of the model as it was when its first one was taken
+            self.points[1].copy_(before)
         self.step += 1
         if self.step % CHECKED_EVERY == 0:
             self.check()
@@ -62,13 +73,14 @@ class Agent:
         try:
             half_step()
         except NonFiniteVariable as error:
-            raise FloatingPointError(
-                f"agent {self.number}, step {self.step}: NaN or infinity in the {error.variable}; "
+            diverged = FloatingPointError(
+                f"agent {self.team.rank}, step {self.step}: NaN or infinity in the {error.variable}; "
                 f"{self.algorithm.name} has diverged, lower {self.algorithm.to_lower}, or clip gradients"
-            ) from None
+            )
+            raise self.team.told(diverged) from None
         except ExchangeError as error:
             error.step = self.step
-            raise
+            raise self.team.told(error) from None
 
     def saved(self) -> dict[str, Any]:
         """All that must be saved, as plain containers of tensors and numbers."""

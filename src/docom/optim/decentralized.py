@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import isfinite
@@ -13,14 +14,16 @@ from torch.optim import Optimizer
 
 from docom.algorithms import Algorithm
 from docom.compressors import Compressor
+from docom.numerics import combine
 from docom.optim import parameters
 from docom.optim.agent import Agent, Rate
 from docom.optim.parameters import Flat, digest
-from docom.optim.processes import Processes
 from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.running_statistics import RunningStatistics, measured
 from docom.optim.surroundings import Surroundings, check, plain
+from docom.optim.together import start_from_first, true_anywhere
 from docom.schedules import Schedule
+from docom.team import join
 
 OWN = "docom"  # what of a state_dict is this optimizer's own
 
@@ -29,7 +32,8 @@ class Decentralized(Optimizer):
     """Train a model on this agent's data, and agree with the neighbours on it.
 
     Args:
-        params: as for any torch optimizer: parameters, named parameters, or groups of them with an ``lr`` each.
+        params: as for any torch optimizer: parameters, named parameters, or groups of them, each with an ``lr`` and a
+            ``weight_decay`` if it wants its own.
         algorithm: see `docom.algorithms`; its lr is that of groups which have none of their own.
         topology: a name ("ring", "exponential", "erdos-renyi:0.3"), a networkx graph, or a mixing matrix.
         weights: "uniform", "metropolis", "lazy", "max-degree" or a matrix; see `docom.weights.network`.
@@ -38,11 +42,15 @@ class Decentralized(Optimizer):
         buffers: running statistics of norms are "local", or "average": mixed with the neighbours' after every step and
             averaged by `consensus_`; needs ``model``.
         dtype: of the optimizer's own rows: float64 for float64 models, else float32.
+        weight_decay: decoupled, of groups that have none of their own: before each step the model is multiplied with
+            1 - lr * weight_decay. It is no part of gradients, trackers or momentum.
         seed: of compression noise and random topologies.
         peer_timeout: seconds a neighbour may stay silent.
+        group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
+            the default group where the program has made one, else those that torchrun, srun or mpirun has started.
+        backend: "gloo", "nccl" or "mpi", where the processes have no group yet; by default NCCL for a GPU each, else gloo.
 
-    The number of agents is the number of processes. Where no process group exists but torchrun's variables do, one is
-    made: NCCL for a GPU each, else gloo. All agents start from agent 0's parameters.
+    Each process of the group is one agent. All agents start from agent 0's parameters.
 
     The first `step` initialises the method from its batch, so it stands for b0; give it a larger batch to start better.
     """
@@ -61,24 +69,29 @@ class Decentralized(Optimizer):
         model: nn.Module | None = None,
         buffers: str = "local",
         dtype: torch.dtype | None = None,
+        weight_decay: float = 0.0,
         seed: int = 0,
         peer_timeout: float = 300.0,
+        group: Any = None,
+        backend: str | None = None,
     ) -> None:
         check(algorithm, model, buffers, dtype)
+        parameters.check_keys(0, {"weight_decay": weight_decay}, algorithm)
         self.algorithm = algorithm  # its automatic consensus steps are filled in at the first step
         self.model, self.buffers = model, buffers
         self._agent: Agent | None = None
         self._around: Surroundings | None = None
-        super().__init__(params, {"lr": self._rate_schedule.value})
-        self._processes = Processes.join(parameters.check(self.param_groups))
-        self._around = Surroundings(algorithm, self._processes, topology, weights, compressor, seed, peer_timeout)
+        super().__init__(params, {"lr": self._rate_schedule.value, "weight_decay": weight_decay})
+        self._team = join(os.environ, backend, peer_timeout, parameters.check(self.param_groups), group)
+        self._team.agents(self._team.world)  # one per process
+        self._around = Surroundings(algorithm, self._team, topology, weights, compressor, seed)
         self.dtype = dtype or self._row_type()
         self._statistics = RunningStatistics(model if buffers == "average" else None, self.dtype)
         self._measured: dict[str, float] = {}
         self._sent_before = 0
         self._begin_together([p for group in self.param_groups for p in group["params"]])
         if model is not None:
-            self._processes.start_from_first(model.buffers())
+            start_from_first(self._team, model.buffers())
 
     # What a torch optimizer does
 
@@ -97,7 +110,7 @@ class Decentralized(Optimizer):
         self._check_model()
         draws = Draws.now(self.device) if two else None
         loss = None if closure is None else _with_gradients(closure)
-        if overflow is not None and self._processes.any(bool(overflow)):
+        if overflow is not None and true_anywhere(self._team, bool(overflow)):
             return loss  # some agent's gradients overflowed in fp16: all skip the step
         gradients = [self._flat.gradients(0, getattr(self, "grad_scale", None))]
         if self._agent is None:
@@ -105,8 +118,9 @@ class Decentralized(Optimizer):
         else:
             if draws is not None and closure is not None:
                 gradients.append(self._old_gradient(closure, draws, self._agent.points[1]))
+            self._decay_by(gradients[0])
             self._agent.absorb(gradients)
-        self._agent.advance(self._rate(self._agent.step))
+        self._agent.advance(self._rate(self._agent.step), self._shrink(self._agent.step))
         self._flat.publish(self._agent.points[0])
         self._statistics.mix()
         return loss
@@ -119,6 +133,7 @@ class Decentralized(Optimizer):
                     "a parameter group cannot be added once agents exchange messages; add it before the first step"
                 )
             )
+        parameters.check_keys(len(self.param_groups), param_group, self.algorithm)
         super().add_param_group(param_group)
         if self._around is not None:
             parameters.check(self.param_groups)
@@ -149,6 +164,8 @@ class Decentralized(Optimizer):
         if different:
             raise ValueError(self._at(f"the state is of another run ({'; '.join(different)})"))
         super().load_state_dict({k: v for k, v in state_dict.items() if k != OWN})
+        for group in self.param_groups:
+            group.setdefault("weight_decay", 0.0)  # as saved before groups had one
         if not own["started"]:
             self._agent = None
             return
@@ -156,7 +173,7 @@ class Decentralized(Optimizer):
             row = self._flat.row()
             self._agent = self._new_agent(row, row, own["gamma"])
         self._agent.load(own["method"])
-        self._sent_before = own["bytes"] - self._transport.bytes_sent
+        self._sent_before = own["bytes"] - self._team.bytes_sent
         self._statistics.resume(own["statistics"])
         self._flat.publish(self._agent.points[0])
 
@@ -170,12 +187,12 @@ class Decentralized(Optimizer):
     @property
     def agent(self) -> int:
         """The number of this process's agent."""
-        return self._processes.agent
+        return self._team.rank
 
     @property
     def agents(self) -> int:
         """How many there are."""
-        return self._processes.count
+        return self._team.world
 
     @property
     def device(self) -> torch.device:
@@ -221,7 +238,7 @@ class Decentralized(Optimizer):
         if self._agent is None:
             return
         self._flat.write(self._mean_model(self._agent))
-        self._statistics.average(self._processes)
+        self._statistics.average(self._team)
 
     @torch.no_grad()
     def restore_(self) -> None:
@@ -235,25 +252,32 @@ class Decentralized(Optimizer):
         """Make sure that all processes were given the same, and start from the first one's parameters."""
         self._flat = Flat(self.param_groups, self.dtype)
         rates = ", ".join(str(group["lr"]) for group in self.param_groups)
-        self._processes.agree(self._settings() | {"lr": rates})
+        decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
+        self._agree({"lr": rates, "weight_decay": decays})
         with torch.no_grad():
-            self._processes.start_from_first(params)
+            start_from_first(self._team, params)
 
     def _start(self, gradient: Tensor) -> Agent:
         """The method before its first step, from the common model and the gradient of the first batch."""
         x0 = self._flat.row()
-        self._processes.agree(
-            self._settings() | {"the model at the first step (load it before the optimizer is made)": digest(x0)}
-        )
+        self._decay_by(gradient)
+        self._agree({"the model at the first step (load it before the optimizer is made)": digest(x0)})
         return self._new_agent(x0, gradient, self._surroundings.automatic_gamma(self._flat.layout))
+
+    def _agree(self, more: dict[str, str]) -> None:
+        """Compare the settings, and more, of all agents."""
+        try:
+            self._team.agree(self._settings() | more, "agent")
+        except ValueError as error:
+            raise ValueError(self._at(str(error))) from None
 
     def _new_agent(self, x0: Tensor, gradient: Tensor, gamma: dict[str, float]) -> Agent:
         around = self._surroundings
         self._gamma, self.algorithm = gamma, around.algorithm.with_step_sizes(gamma)
-        self._transport = around.transport(self.device)
-        self._statistics.open(around.network, self._transport, len(self.algorithm.channels))
-        channels = around.channels(self._flat, self._transport)
-        return Agent(self.algorithm, channels, self.agent, x0, gradient, self._rate(0))
+        transport = self._team.transport(around.network, self.device)
+        self._statistics.open(around.network, transport, len(self.algorithm.channels))
+        channels = around.channels(self._flat, transport)
+        return Agent(self.algorithm, channels, self._team, x0, gradient, self._rate(0))
 
     def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
         """The gradient on the same batch at the old model; model, gradients and generators end as they were."""
@@ -271,7 +295,33 @@ class Decentralized(Optimizer):
         return row
 
     def _rate(self, step: int) -> Rate:
-        """The step size: a number where all groups have the same, else one a coordinate."""
+        """The step size: a number where all groups have the same, else one per coordinate."""
+        return self._flat.per_group("lr", self._rates(step))
+
+    def _shrink(self, step: int) -> Rate:
+        """What weight decay multiplies the model with."""
+        decays = [group["weight_decay"] for group in self.param_groups]
+        if not any(decays) or self.algorithm.compares_models:
+            return 1.0
+        shrinks = [1 - rate * decay for rate, decay in zip(self._rates(step), decays, strict=True)]
+        if min(shrinks) < 0:
+            raise ValueError(
+                self._at(f"lr * weight_decay is {1 - min(shrinks):g}; at most 1, or the model changes its sign")
+            )
+        return self._flat.per_group("shrink", shrinks)
+
+    def _decay_by(self, gradient: Tensor) -> None:
+        """Add the decay to the gradient, for methods whose model must not be scaled.
+
+        They step along the gradient itself, so that it comes to the same: x - lr * (gradient + weight_decay * x).
+        """
+        decays = [float(group["weight_decay"]) for group in self.param_groups]
+        if any(decays) and self.algorithm.compares_models:
+            x = self._flat.row() if self._agent is None else self._agent.points[0]
+            combine(gradient, (1, gradient), (self._flat.per_group("decay", decays), x))
+
+    def _rates(self, step: int) -> list[float]:
+        """The step size of each group."""
         divides = self.algorithm.step_sizes()[self._rate_name].divides
         rates = []
         for number, group in enumerate(self.param_groups):
@@ -280,8 +330,7 @@ class Decentralized(Optimizer):
                 allowed = "> 0, because it divides by it" if divides else ">= 0"
                 raise ValueError(self._at(f"lr of group {number} is {lr}; {self.algorithm.name} needs lr {allowed}"))
             rates.append(replace(self._rate_schedule, value=lr)(step))
-        used = {rate for rate, share in zip(rates, self._flat.shares, strict=True) if share}
-        return used.pop() if len(used) == 1 else self._flat.spread(rates)
+        return rates
 
     @property
     def _rate_name(self) -> str:
@@ -313,7 +362,7 @@ class Decentralized(Optimizer):
             )
 
     def _mean_model(self, agent: Agent) -> Tensor:
-        mean, found = measured(agent, self._processes)
+        mean, found = measured(agent, self._team)
         self._measured = found | {"measured_at": agent.step}
         return mean
 
@@ -330,7 +379,7 @@ class Decentralized(Optimizer):
         return torch.float64 if kinds == {torch.float64} else torch.float32
 
     def _bytes(self) -> int:
-        return self._sent_before + (0 if self._agent is None else self._transport.bytes_sent)
+        return self._sent_before + self._team.bytes_sent
 
     def _at(self, text: str) -> str:
         """Agent and step first."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from hashlib import sha256
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from docom.algorithms import Algorithm
 from docom.layout import Layout
+from docom.names import nearest
 
 Group = dict[str, Any]
+KEYS = ("params", "lr", "weight_decay")
+TORCHS_OWN = ("param_names", "initial_lr")
 
 
 def trainable(group: Group) -> list[Tensor]:
@@ -44,7 +49,7 @@ class Flat:
         self.device = self.parameters[0].device
         self._written: list[int] = []
         self._gradients: list[Tensor] = []
-        self._spread: dict[tuple[float, ...], Tensor] = {}
+        self._spread: dict[str, tuple[tuple[float, ...], Tensor]] = {}
 
     def row(self) -> Tensor:
         """The parameters as a new row."""
@@ -86,16 +91,25 @@ class Flat:
         self._filled(row, [None if g is None else g.to_dense() if g.is_sparse else g for g in found])
         return row if scale is None else row.div_(scale.to(row.device, row.dtype))
 
-    def spread(self, values: Sequence[float]) -> Tensor:
-        """One value a group as one value per coordinate, ``[1, d]``.
+    def per_group(self, what: str, values: Sequence[float]) -> float | Tensor:
+        """One value per group as a number where all groups have the same, else as one value per coordinate, ``[1, d]``.
+
+        what: the name under which such a row is kept until its values change.
+        """
+        used = {value for value, share in zip(values, self.shares, strict=True) if share}
+        return used.pop() if len(used) == 1 else self.spread(values, what)
+
+    def spread(self, values: Sequence[float], what: str = "") -> Tensor:
+        """One value per group as one value per coordinate, ``[1, d]``.
 
         In float64, so that what a method computes with it is rounded once, as it is with a plain number.
         """
         wanted = tuple(values)
-        if wanted not in self._spread:
+        kept = self._spread.get(what)
+        if kept is None or kept[0] != wanted:
             parts = [torch.full((share,), v, dtype=torch.float64) for v, share in zip(wanted, self.shares, strict=True)]
-            self._spread = {wanted: torch.cat(parts).unsqueeze(0).to(self.device)}  # the last one only: it is a row
-        return self._spread[wanted]
+            kept = self._spread[what] = wanted, torch.cat(parts).unsqueeze(0).to(self.device)
+        return kept[1]
 
     def thawed(self) -> str | None:
         """The first parameter that was frozen at the start and is not any more."""
@@ -117,6 +131,20 @@ class Flat:
 def digest(row: Tensor) -> str:
     """A name for the bits of a tensor."""
     return sha256(row.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+
+
+def check_keys(number: int, group: Group, algorithm: Algorithm) -> None:
+    """Refuse a group with keys that would be ignored."""
+    for key in group.keys() - {*KEYS, *TORCHS_OWN}:
+        if key in {field.name for field in fields(algorithm)}:
+            raise ValueError(
+                f"group {number}: {key} is a setting of the method, the same for all groups: "
+                f"docom.{type(algorithm).__name__}({key}={group[key]!r})"
+            )
+        raise nearest(f"key of parameter group {number}", key, KEYS)
+    decay = group.get("weight_decay", 0.0)
+    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay < float("inf"):
+        raise ValueError(f"group {number}: weight_decay is a number >= 0, got {decay!r}")
 
 
 def check(groups: Sequence[Group]) -> torch.device:

@@ -10,7 +10,8 @@ from docom.channels import UncompressedChannel
 from docom.compressors import Identity
 from docom.layout import Layout
 from docom.optim.agent import Agent
-from docom.optim.processes import Processes
+from docom.optim.together import mean
+from docom.team import Team
 from docom.transports import Transport
 from docom.weights import Network
 
@@ -40,10 +41,10 @@ class RunningStatistics:
         if self.channel is not None:
             self._write(self.channel.mix(self._row()))
 
-    def average(self, processes: Processes) -> None:
+    def average(self, team: Team) -> None:
         """Make them those of all agents together."""
         if self.tensors:
-            self._write(processes.mean(self._row()))
+            self._write(mean(team, self._row()))
 
     @property
     def rounds(self) -> int:
@@ -73,7 +74,7 @@ class RunningStatistics:
             tensor.copy_(part.reshape(tensor.shape))
 
 
-def measured(agent: Agent, processes: Processes) -> tuple[Tensor, dict[str, float]]:
+def measured(agent: Agent, team: Team) -> tuple[Tensor, dict[str, float]]:
     """The average model of all agents, and how far they are from agreement. Every process must ask.
 
     consensus_distance: sum over agents of ``|x_i - mean|``. tracking_error: the same of the trackers, which have the mean
@@ -83,7 +84,7 @@ def measured(agent: Agent, processes: Processes) -> tuple[Tensor, dict[str, floa
     rows = {"consensus_distance": agent.algorithm.iterate(agent.state)}
     if agent.algorithm.tracked is not None:
         rows["tracking_error"] = getattr(agent.state, agent.algorithm.tracked[0])
-    means = {name: processes.mean(row) for name, row in rows.items()}
+    means = {name: mean(team, row) for name, row in rows.items()}
     own = [torch.linalg.vector_norm((row - means[name]).to(torch.float64)) for name, row in rows.items()]
-    total = processes.mean(torch.stack(own)) * processes.count
+    total = mean(team, torch.stack(own)) * team.world
     return means["consensus_distance"], dict(zip(rows, total.tolist(), strict=True))

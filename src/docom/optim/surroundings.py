@@ -15,8 +15,9 @@ from docom.compressors import Compressor
 from docom.consensus import channel_compressors, resolve_gamma
 from docom.layout import Layout
 from docom.optim.parameters import Flat, digest
-from docom.optim.processes import Processes
-from docom.transports import InProcess, TorchDist
+from docom.optim.together import start_from_first
+from docom.team import Team
+from docom.transports import Transport
 from docom.weights import network
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -28,15 +29,14 @@ class Surroundings:
     def __init__(
         self,
         algorithm: Algorithm,
-        processes: Processes,
+        team: Team,
         topology: Any,
         weights: Any,
         compressor: str | Compressor | None,
         seed: int,
-        peer_timeout: float,
     ) -> None:
-        self.algorithm, self.processes, self.seed, self.peer_timeout = algorithm, processes, seed, peer_timeout
-        self.network = network(topology, processes.count, weights, seed)
+        self.algorithm, self.team, self.seed = algorithm, team, seed
+        self.network = network(topology, team.world, weights, seed)
         self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
 
     def described(self, flat: Flat) -> dict[str, str]:
@@ -59,20 +59,14 @@ class Surroundings:
         if not names:
             return {}
         found = dict.fromkeys(names, 0.0)
-        if self.processes.agent == 0:
+        if self.team.leads:
             _, measurements = resolve_gamma(self.algorithm, self.compressors, self.network, layout)
             found |= {name: measurement.gamma for name, measurement in measurements.items()}
         values = torch.tensor([found[name] for name in names], dtype=torch.float64)
-        self.processes.start_from_first([values])
+        start_from_first(self.team, [values])
         return {name: value for name, value in zip(names, values.tolist(), strict=True) if value > 0}
 
-    def transport(self, device: torch.device) -> InProcess | TorchDist:
-        """The way to the neighbours, for rows on that device."""
-        if self.network.n == 1:
-            return InProcess(self.network.degrees, device=device)
-        return TorchDist(self.network.neighbours, peer_timeout=self.peer_timeout, device=device)
-
-    def channels(self, flat: Flat, transport: InProcess | TorchDist) -> Channels:
+    def channels(self, flat: Flat, transport: Transport) -> Channels:
         """The channels of the method."""
         kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
         return open_channels(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)

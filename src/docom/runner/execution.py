@@ -8,7 +8,7 @@ from typing import Any
 
 from docom import checkpoint
 from docom.config import RunConfig, dump, parse_yaml
-from docom.distribute import Team, facts
+from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
@@ -17,6 +17,7 @@ from docom.runner.origin import provenance
 from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
 from docom.runner.summary import summarise
+from docom.team import Team
 
 NEW, AGAIN = "new", "again"
 
@@ -136,7 +137,7 @@ def _execute(
             raise
         status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
         run = simulation.finish(training)
-        mean = None if status == "interrupted" else team.mean(run.x, whole.agents)
+        mean = None if status == "interrupted" else all_agents(team).mean(run.x, whole.agents)
     if team.leads:
         if mean is None:
             files.note(summary(status))

@@ -11,10 +11,11 @@ from torch import Tensor
 from docom.config import RunConfig
 from docom.consensus import measure_step
 from docom.diagnostics import Diagnostics, Divergence, advice, diverging
-from docom.distribute import Team
+from docom.distribute import all_agents
 from docom.loop import Measure, Progress, Training
 from docom.records import Record
 from docom.simulator import Simulation
+from docom.team import Team
 
 
 class Inspector:
@@ -33,7 +34,9 @@ class Inspector:
         self.advice: str | None = None
         self.look: Diagnostics | None = None
         if config.diagnose or config.stop_on_divergence:
-            self.look = Diagnostics(training.algorithm, training.channels, training.oracle, simulation.start, team)
+            self.look = Diagnostics(
+                training.algorithm, training.channels, training.oracle, simulation.start, all_agents(team)
+            )
 
     def added_to(self, measure: Measure) -> Measure:
         """A measurement with what is seen of the state."""

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from docom.config import DTYPES, RunConfig
-from docom.distribute import Team
+from docom.distribute import all_agents
 from docom.loop import Measure, Training
 from docom.problems import Problem
 from docom.simulator import Simulation
+from docom.team import Team
 
 
 def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> Simulation:
@@ -35,7 +36,7 @@ def measurement(
     whole: where ``problem`` has only this process's data, the problem with all of them, to draw the subset from.
     """
     team = team or Team()
-    small = problem
+    small, everyone = problem, all_agents(team)
     if config.eval_samples is not None:
         small = (whole or problem).sampled(config.eval_samples, config.seed)
         if whole is not None:
@@ -45,8 +46,8 @@ def measurement(
         now = training.step
         gradient = config.grad_every is None or now % config.grad_every == 0 or now >= config.steps
         if small is problem or now >= config.steps:
-            return team.measure(problem, x, gradient)
-        return team.measure(small, x, gradient) | {"eval_samples": int(small.counts.sum())}
+            return everyone.measure(problem, x, gradient)
+        return everyone.measure(small, x, gradient) | {"eval_samples": int(small.counts.sum())}
 
     return measured
 

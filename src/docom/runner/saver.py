@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from docom import checkpoint
-from docom.distribute import Team
 from docom.loop import Training
 from docom.runfolder import RunFolder
+from docom.team import Team
 
 STOP = "stop"
 

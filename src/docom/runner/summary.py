@@ -6,10 +6,10 @@ from typing import Any
 
 from docom.channels import Channels
 from docom.config import RunConfig
-from docom.distribute import Team
 from docom.loop import Training
 from docom.presets import label
 from docom.simulator import Simulation
+from docom.team import Team
 
 
 def summarise(

@@ -4,8 +4,8 @@ A transport serves the agents of one process, its *local* agents; in the simulat
 the messages of the local agents and of their neighbours, in agent order, whoever computed them and wherever.
 
 * `InProcess`: all agents are here.
-* `TorchDist`: the agents of one process among several, over ``torch.distributed``.
-* `Framed` over a `docom.transports.mpi.MpiPost`: the same over MPI.
+* `Framed`: the agents of one process among several. A `Post` moves its buffers: `TorchPost` within a group of
+  ``torch.distributed``, `docom.transports.mpi.MpiPost` over MPI.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from docom.transports.framed import Framed
 from docom.transports.inprocess import InProcess
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes, blocks
-from docom.transports.torchdist import TorchDist, TorchPost
+from docom.transports.torchdist import TorchPost
 
 __all__ = [
     "Code",
@@ -29,7 +29,6 @@ __all__ = [
     "Post",
     "RanksLost",
     "Routes",
-    "TorchDist",
     "TorchPost",
     "Transport",
     "blocks",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from docom.transports.base import Meanwhile
 from docom.transports.post import Post, RanksLost
@@ -15,12 +17,15 @@ QUICK = 200  # looks at once before a waiting process lets others run
 
 
 class MpiPost(Post):
-    """Buffers of ``MPI.COMM_WORLD``.
+    """Buffers between the processes of a communicator, over a copy of it: nothing of it is mixed with what others send.
 
     peer_timeout: seconds another process may stay silent while it is waited for.
+    communicator: by default ``MPI.COMM_WORLD``.
     """
 
-    def __init__(self, peer_timeout: float = 300.0) -> None:
+    device = torch.device("cpu")
+
+    def __init__(self, peer_timeout: float = 300.0, communicator: Any = None) -> None:
         try:
             from mpi4py import MPI
         except ImportError as error:
@@ -29,7 +34,7 @@ class MpiPost(Post):
             ) from None
         self._mpi: Any = MPI
         self.peer_timeout = peer_timeout
-        self._everybody = MPI.COMM_WORLD.Dup()
+        self._everybody = (communicator or MPI.COMM_WORLD).Dup()
         self._everybody.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.world = self._everybody.Get_rank(), self._everybody.Get_size()
         self.local_rank: int = self._everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
@@ -70,6 +75,27 @@ class MpiPost(Post):
         except self._mpi.Exception as error:
             raise RanksLost(sizes.keys() | outgoing.keys(), f"its process is gone ({error})") from None
         return {other: memoryview(arrived[place].data) for other, place in places.items()}
+
+    def add_up(self, values: Tensor) -> None:
+        """See `Post.add_up`; the sums are made at one process, so that they cannot differ."""
+        row = values.view(-1).numpy()
+        if self.rank == 0:
+            self._together(lambda: self._everybody.Ireduce(self._mpi.IN_PLACE, row, root=0))
+        else:
+            self._together(lambda: self._everybody.Ireduce(row, None, root=0))
+        self.start_from_first(values)
+
+    def start_from_first(self, values: Tensor) -> None:
+        """See `Post.start_from_first`."""
+        raw = values.view(-1).view(torch.uint8).numpy()
+        self._together(lambda: self._everybody.Ibcast(raw, root=0))
+
+    def _together(self, start: Callable[[], Any]) -> None:
+        others = [rank for rank in range(self.world) if rank != self.rank]
+        try:
+            self._wait([start()], others)
+        except self._mpi.Exception as error:
+            raise RanksLost(others, f"its process is gone ({error})") from None
 
     def _start_collective(self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], arrived: Any) -> Any:
         leaving = np.frombuffer(b"".join(outgoing[other] for other in self._near), dtype=np.uint8)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
+from torch import Tensor
+
 from docom.transports.base import Meanwhile
 
 
@@ -20,11 +23,13 @@ class Post(ABC):
     """The post office of one process.
 
     rank, world: this process and how many there are.
+    device: where tensors must be for collective operations.
     leave_by: a time of the monotonic clock after which no buffer is waited for, whatever the patience otherwise.
     """
 
     rank: int
     world: int
+    device: torch.device
     leave_by: float = float("inf")
 
     def connect(self, ranks: Sequence[int]) -> None:  # noqa: B027 - not all have something to do
@@ -50,4 +55,20 @@ class Post(ABC):
 
         Raises:
             RanksLost: a buffer did not come.
+        """
+
+    @abstractmethod
+    def add_up(self, values: Tensor) -> None:
+        """Replace a tensor on `device` by the sum of all processes' ones, with the same bits everywhere; all call this.
+
+        Raises:
+            RanksLost: a process did not take part.
+        """
+
+    @abstractmethod
+    def start_from_first(self, values: Tensor) -> None:
+        """Replace a tensor on `device` by that of process 0, bit for bit; all call this.
+
+        Raises:
+            RanksLost: a process did not take part.
         """

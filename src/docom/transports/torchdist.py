@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -13,38 +13,67 @@ import torch.distributed as dist
 from torch import Tensor
 
 from docom.transports.base import Meanwhile
-from docom.transports.framed import Framed
 from docom.transports.post import Post, RanksLost
 
+ALL = -1  # in place of a rank: a collective operation
 LONGEST_NAP = 0.5  # seconds between looks at the clock while waiting
 
 Answer = tuple[int, Exception | None]
 
 
 class TorchPost(Post):
-    """Point-to-point buffers of the default process group.
+    """Point-to-point buffers within a process group; ranks are those within the group.
 
     Every process that is heard of has a thread that waits for its buffers, so that the deadline is ours: gloo's own closes
     healthy links too, and nothing interrupts its waits.
 
+    group: the processes.
     peer_timeout: seconds another process may stay silent while it is waited for.
+    device: the GPU of this process, where NCCL moves the buffers.
+    closes: the group is this post's own: `close` destroys it.
     """
 
-    def __init__(self, peer_timeout: float = 300.0, device: str | torch.device = "cpu") -> None:
-        if not dist.is_initialized():
-            raise RuntimeError("there is no process group; call torch.distributed.init_process_group first")
+    def __init__(
+        self, group: Any, peer_timeout: float = 300.0, device: str | torch.device = "cpu", closes: bool = False
+    ) -> None:
         if not peer_timeout > 0:
             raise ValueError(f"peer_timeout is a number of seconds > 0, got {peer_timeout}")
-        self.rank, self.world, self.peer_timeout = dist.get_rank(), dist.get_world_size(), peer_timeout
+        self.group, self.peer_timeout, self.closes = group, peer_timeout, closes
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         # NCCL moves what lies on a GPU, gloo what lies in main memory.
-        self.device = torch.device(device) if dist.get_backend() == "nccl" else torch.device("cpu")
+        self.device = torch.device(device) if dist.get_backend(group) == "nccl" else torch.device("cpu")
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._tasks: dict[int, queue.SimpleQueue[Any]] = {}
         self._inboxes: dict[tuple[int, int], Tensor] = {}
 
     def close(self) -> None:
         """See `Post.close`."""
-        dist.destroy_process_group()
+        if self.closes and dist.is_initialized():
+            dist.destroy_process_group(self.group)
+
+    def add_up(self, values: Tensor) -> None:
+        """See `Post.add_up`."""
+        self._together(lambda: dist.all_reduce(values, group=self.group, async_op=True), values)
+
+    def start_from_first(self, values: Tensor) -> None:
+        """See `Post.start_from_first`."""
+        raw = values.reshape(-1).view(torch.uint8)  # of any type, bit for bit
+        self._together(lambda: dist.broadcast(raw, group=self.group, group_src=0, async_op=True), values)
+
+    def _together(self, start: Callable[[], Any], values: Tensor) -> None:
+        """Wait for a collective operation as for a process of its own."""
+        others = {rank for rank in range(self.world) if rank != self.rank}
+        if not others or not values.numel():
+            return
+        try:
+            work = start()
+        except RuntimeError as error:
+            raise RanksLost(others, _reason(error)) from None
+        self._thread(ALL).put(([work], values, None))
+        try:
+            self._wait({ALL})
+        except RanksLost as error:
+            raise RanksLost(others, error.reason) from None
 
     def trade(
         self,
@@ -83,11 +112,15 @@ class TorchPost(Post):
 
     def _start(self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor]) -> list[Any]:
         if self.device.type == "cpu":
-            receives = [dist.irecv(inbox, other) for other, inbox in inboxes.items()]
-            return [*receives, *(dist.isend(outbox, other) for other, outbox in outboxes.items())]
+            receives = [dist.irecv(inbox, group=self.group, group_src=other) for other, inbox in inboxes.items()]
+            sends = [dist.isend(outbox, group=self.group, group_dst=other) for other, outbox in outboxes.items()]
+            return [*receives, *sends]
         # NCCL would wait for ever where two processes begin with a send to each other, unless it is told of all at once.
-        operations = [dist.P2POp(dist.irecv, inbox, other) for other, inbox in inboxes.items()]
-        operations += [dist.P2POp(dist.isend, outbox, other) for other, outbox in outboxes.items()]
+        group = self.group
+        operations = [dist.P2POp(dist.irecv, inbox, group=group, group_peer=other) for other, inbox in inboxes.items()]
+        operations += [
+            dist.P2POp(dist.isend, outbox, group=group, group_peer=other) for other, outbox in outboxes.items()
+        ]
         return dist.batch_isend_irecv(operations) if operations else []
 
     def _wait(self, pending: set[int]) -> None:
@@ -121,27 +154,6 @@ class TorchPost(Post):
             if keep:
                 self._inboxes[other, size] = inbox
         return inbox
-
-
-class TorchDist(Framed):
-    """The local agents of one process of the default group, which is initialised already.
-
-    Args:
-        neighbours: of every agent of the whole network, ascending; ``network.neighbours``.
-        run: names the run; a frame of another one is refused.
-        peer_timeout: seconds a neighbour may stay silent.
-        device: where rows are.
-    """
-
-    def __init__(
-        self,
-        neighbours: Sequence[Sequence[int]],
-        *,
-        run: int | bytes = 0,
-        peer_timeout: float = 300.0,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        super().__init__(neighbours, TorchPost(peer_timeout, device), run, device)
 
 
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any], answers: queue.SimpleQueue[Answer]) -> None:

@@ -38,14 +38,14 @@ class Origin:
 
 
 class Board:
-    """Notes by rank, in the key-value store at which the processes met."""
+    """Notes by rank, in the key-value store at which the processes met; each run has its own."""
 
-    def __init__(self, store: Store, rank: int) -> None:
-        self.store, self.rank = store, rank
+    def __init__(self, store: Store, rank: int, run: str) -> None:
+        self.store, self.rank, self.run = store, rank, run
 
     def post_up(self, note: dict[str, Any]) -> None:
         """Put up this process's note."""
-        _in_time(lambda: self.store.set(_key(self.rank), json.dumps(note)))
+        _in_time(lambda: self.store.set(self._key(self.rank), json.dumps(note)))
 
     def origin(self, lost: Iterable[int]) -> Origin | None:
         """Follow the notes from the processes that were lost to those that put up none, or that tell a cause.
@@ -76,10 +76,13 @@ class Board:
             time.sleep(0.05)
 
     def _note(self, rank: int) -> dict[str, Any] | None:
-        if not self.store.check([_key(rank)]):
+        if not self.store.check([self._key(rank)]):
             return None
-        note = json.loads(self.store.get(_key(rank)))
+        note = json.loads(self.store.get(self._key(rank)))
         return note if isinstance(note, dict) else None
+
+    def _key(self, rank: int) -> str:
+        return f"docom/{self.run}/failure/{rank}"
 
 
 def _in_time(what: Callable[[], Any]) -> Any:
@@ -94,7 +97,3 @@ def _in_time(what: Callable[[], Any]) -> Any:
     asking.start()
     asking.join(2 * GRACE)
     return answer[0] if answer else None
-
-
-def _key(rank: int) -> str:
-    return f"docom/failure/{rank}"

@@ -18,6 +18,7 @@ class Placement:
     address, port: where the processes find each other.
     restarts: how often the launcher has started them all again.
     agent_store: the launcher itself keeps the meeting point there, and not the first process.
+    local_world: how many there are on this host; all of them, where the launcher does not say.
     """
 
     rank: int
@@ -27,6 +28,14 @@ class Placement:
     port: int
     restarts: int = 0
     agent_store: bool = False
+    local_world: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise ValueError(
+                f"process {self.rank} of {self.world}: they are numbered from 0; start it with {LAUNCHERS}"
+            )
+        object.__setattr__(self, "local_world", self.local_world or self.world)
 
 
 def detect(environ: Mapping[str, str]) -> Placement | None:
@@ -41,34 +50,41 @@ def detect(environ: Mapping[str, str]) -> Placement | None:
 
 
 def _torchrun(environ: Mapping[str, str]) -> Placement:
-    rank = _number(environ, "RANK")
+    rank, world = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
     return Placement(
         rank,
-        _number(environ, "WORLD_SIZE"),
+        world,
         _number(environ, "LOCAL_RANK", rank),
         environ.get("MASTER_ADDR", "127.0.0.1"),
         _number(environ, "MASTER_PORT", 29500),
         _number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
         environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        _number(environ, "LOCAL_WORLD_SIZE", world),
     )
 
 
 def _slurm(environ: Mapping[str, str]) -> Placement:
     hosts = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "127.0.0.1")
+    one_host = environ.get("SLURM_STEP_NUM_NODES") == "1"
     job = environ.get("SLURM_JOB_ID", "0")
+    world = _number(environ, "SLURM_STEP_NUM_TASKS")
     return Placement(
         _number(environ, "SLURM_PROCID"),
-        _number(environ, "SLURM_STEP_NUM_TASKS"),
+        world,
         _number(environ, "SLURM_LOCALID", 0),
-        environ.get("MASTER_ADDR", first_host(hosts)),
+        environ.get("MASTER_ADDR", "127.0.0.1" if one_host else first_host(hosts)),
         _number(environ, "MASTER_PORT", _port(job + environ.get("SLURM_STEP_ID", ""))),
         _number(environ, "SLURM_RESTART_COUNT", 0),
+        local_world=tasks_here(
+            environ.get("SLURM_STEP_TASKS_PER_NODE", str(world)), _number(environ, "SLURM_NODEID", 0)
+        ),
     )
 
 
 def _open_mpi(environ: Mapping[str, str]) -> Placement:
     world = _number(environ, "OMPI_COMM_WORLD_SIZE")
-    if "MASTER_ADDR" not in environ and _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", world) != world:
+    here = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", world)
+    if "MASTER_ADDR" not in environ and here != world:
         raise ValueError(
             "several hosts under mpirun need MASTER_ADDR, the host of rank 0: pass it with mpirun -x MASTER_ADDR=..., "
             "or use --backend mpi"
@@ -80,6 +96,7 @@ def _open_mpi(environ: Mapping[str, str]) -> Placement:
         _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
         environ.get("MASTER_ADDR", "127.0.0.1"),
         _number(environ, "MASTER_PORT", _port(job)),
+        local_world=here,
     )
 
 
@@ -93,6 +110,21 @@ def first_host(hosts: str) -> str:
     if match is None:
         raise ValueError(f"SLURM's list of hosts reads {hosts!r}; set MASTER_ADDR to the host of rank 0")
     return match[1] + (match[2] or "")
+
+
+def tasks_here(counts: str, host: int) -> int:
+    """How many processes SLURM's compact list of counts gives to the host of that number.
+
+    >>> [tasks_here("4(x2),1", host) for host in range(3)]
+    [4, 4, 1]
+    """
+    expanded: list[int] = []
+    for part in counts.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            raise ValueError(f"SLURM_STEP_TASKS_PER_NODE reads {counts!r}; expected counts such as '4(x2),1'")
+        expanded += [int(match[1])] * int(match[2] or 1)
+    return expanded[min(host, len(expanded) - 1)]
 
 
 def _port(job: str) -> int:

@@ -1,0 +1,52 @@
+"""What is asked of all agents of a run, of which each process of a team holds some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from docom.diagnostics import Alone
+from docom.distribute.visits import mean_row, measure_visiting, rows_in_turn
+from docom.metrics import measure
+from docom.problems import Problem
+from docom.team import Processes, Team
+
+
+class AllAgents(Alone):
+    """All agents are in this process. See `docom.diagnostics.Everyone` for what it is asked besides."""
+
+    def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
+        """See `docom.metrics.measure`; ``x`` are the local models."""
+        return measure(problem, x, gradient)
+
+
+class SpreadAgents(AllAgents):
+    """The agents are spread over several processes, all of which call every method alike, in the same order."""
+
+    def __init__(self, team: Processes) -> None:
+        self.team, self.talk = team, team.talk
+
+    def words(self, text: str) -> list[str]:
+        """See `Everyone.words`."""
+        return self.team.words(text)
+
+    def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
+        """See `AllAgents.measure`: the models visit the data."""
+        found = measure_visiting(self.talk, problem, x, gradient, list(self.team.agents(problem.agents)))
+        counts = [json.loads(said) for said in self.words(json.dumps([self.team.bytes_sent, self.talk.bytes_sent]))]
+        return found | {"sent_bytes": sum(mine for mine, _ in counts), "eval_bytes": sum(said for _, said in counts)}
+
+    def mean(self, x: Tensor, n: int) -> Tensor:
+        """See `Everyone.mean`."""
+        return mean_row(self.talk, x, n)
+
+    def rows_of_all(self, x: Tensor, n: int) -> Iterator[tuple[Sequence[int], Tensor]]:
+        """See `Everyone.rows_of_all`: each process gives its rows to all others."""
+        return rows_in_turn(self.talk, x, n)
+
+
+def all_agents(team: Team) -> AllAgents:
+    """All agents of the run of a team."""
+    return SpreadAgents(team) if isinstance(team, Processes) else AllAgents()
