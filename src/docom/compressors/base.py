@@ -74,7 +74,10 @@ class Bound(ABC):
 
     @abstractmethod
     def decode(self, buffers: Sequence[Buffer]) -> Any:
-        """The inverse of `encode`. Raises `docom.wire.WireError` on bytes that are no message."""
+        """The inverse of `encode`.
+
+        Raises `docom.wire.WireError` on bytes that are no message, or one whose rows would hold a NaN or an infinity.
+        """
 
     def sparse(self, message: Any, stamp: Stamp) -> Sparse | None:
         """The message as indices and values where it is one, so that a sum touches k numbers and not d."""

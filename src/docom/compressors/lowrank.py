@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from docom import rng
+from docom import rng, wire
 from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, float_bits
 from docom.compressors.codecs import bytes_to_values, check_length, values_to_bytes
 from docom.layout import Layout, as_matrix
@@ -118,23 +118,29 @@ class BoundLowRank(Bound):
         pieces += [difference[:, span] for span in self.whole]
         return Factors(torch.cat(pieces, dim=1))
 
-    def decompress(self, message: Factors, stamp: Stamp) -> Tensor:
+    def decompress(self, message: Factors, stamp: Stamp | None) -> Tensor:
         """See `Bound.decompress`."""
-        numbers, start = message.numbers, 0
-        m = len(numbers)
+        numbers = message.numbers
+        m, start = len(numbers), self.count - sum(span.stop - span.start for span in self.whole)
         rows = torch.empty(m, self.dimension, dtype=numbers.dtype, device=numbers.device)
-        for block in self.blocks:
-            middle = start + block.rows * block.rank
-            end = middle + block.columns * block.rank
-            left = numbers[:, start:middle].reshape(m, block.rows, block.rank)
-            right = numbers[:, middle:end].reshape(m, block.columns, block.rank)
+        for block, (left, right) in zip(self.blocks, self._factors(numbers), strict=True):
             rows[:, block.span] = outer(left, right).reshape(m, -1)
-            start = end
         for span in self.whole:
             end = start + span.stop - span.start
             rows[:, span] = numbers[:, start:end]
             start = end
         return rows
+
+    def _factors(self, numbers: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Both factors of every matrix, ``[m, a, r]`` and ``[m, b, r]``."""
+        found, start, m = [], 0, len(numbers)
+        for block in self.blocks:
+            middle = start + block.rows * block.rank
+            end = middle + block.columns * block.rank
+            left = numbers[:, start:middle].reshape(m, block.rows, block.rank)
+            found.append((left, numbers[:, middle:end].reshape(m, block.columns, block.rank)))
+            start = end
+        return found
 
     def encode(self, message: Factors) -> list[bytes]:
         """See `Bound.encode`."""
@@ -143,7 +149,18 @@ class BoundLowRank(Bound):
     def decode(self, buffers: Sequence[Buffer]) -> Factors:
         """See `Bound.decode`."""
         check_length(buffers, self.num_bytes)
-        return Factors(torch.stack([bytes_to_values(buffer, self.count, self.dtype) for buffer in buffers]))
+        message = Factors(torch.stack([bytes_to_values(buffer, self.count, self.dtype) for buffer in buffers]))
+        if not all(_surely_finite(*pair) for pair in self._factors(message.numbers)):
+            rows = self.decompress(message, None)
+            if bool(nonfinite_rows(rows).any()):
+                raise wire.WireError("the factors of a low-rank message are finite and their product is not")
+        return message
+
+
+def _surely_finite(left: Tensor, right: Tensor) -> bool:
+    """Whether no product of the two can leave the range of their type, seen without forming any."""
+    largest = (left.abs().amax(dim=1).to(torch.float64) * right.abs().amax(dim=1)).sum(dim=1)
+    return bool((largest < torch.finfo(left.dtype).max / 2).all())
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
