@@ -412,7 +412,7 @@ def test_theory_json(call: Call) -> None:
 
 
 def test_theory_for_people(call: Call) -> None:
-    status, text, _ = call("theory", "synthetic")
+    status, text, _ = call("theory", "synthetic", "--all")
     assert status == 0
     assert "step conditions" in text
     assert "{'id'" not in text  # notes are sentences

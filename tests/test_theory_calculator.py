@@ -100,14 +100,24 @@ def test_given_steps_are_judged_and_a_preset_s_own_beside_them() -> None:
 
 
 def test_the_table_for_people_has_every_section(tmp_path: Path) -> None:
-    text = called("synthetic", "--mu", "0.001", "--plot", tmp_path / "bound.png")
+    text = called("synthetic", "--mu", "0.001", "--all", "--plot", tmp_path / "bound.png")
     sections = (
         "constants", "step conditions", "bound, theorem", "bound, PL", "bound, beta = 1", "transient time", "schedules",
-        "samples an agent", "cost of a step", "bits an agent", "own steps", "delta_observed",
+        "samples per agent", "cost per step", "bits sent per agent", "own steps", "delta_observed",
     )  # fmt: skip
     for section in sections:
         assert section in text, section
     assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [(), ("synthetic", "--mu", "0.001"), ("mnist", "--lr", "0.1", "--printed")])
+def test_what_is_shown_unasked_fits_a_screen(arguments: tuple[str, ...]) -> None:
+    lines = called(*arguments).splitlines()
+    assert 20 <= len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    for word in ("rho", "delta", "gamma", "eta", "beta", "guaranteed", "transient", "feasible", "DoCoM", "--all"):
+        assert word in text, word
 
 
 def test_measured_constants_enter_the_calculator() -> None:

@@ -223,7 +223,10 @@ def theory(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure L, sigma, f(x0), Gbar0 and delta on the preset's problem.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every constant, condition, term and table; one screen without it.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     plot: Annotated[Path | None, _option("--plot", "Draw the bound's terms against T, and bits to epsilon.")] = None,
     data: Data = None,
 ) -> None:
@@ -234,7 +237,7 @@ def theory(
         preset, topology, agents, compressor, delta, dimension, smoothness, sigma, mu, initial_gap, initial_gradient,
         lr, gamma, beta, schedule, int(horizon), epsilon, printed, measure,
     )  # fmt: skip
-    theory_command.theory(question, json, plot, data)
+    theory_command.theory(question, everything, json, plot, data)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from docom import presets
+from docom.cli.theory_summary import number, show_summary
 from docom.theory import Constants, TableConstants, calculate, conditions, contraction, trade_off
 from docom.weights import Network, network
 
@@ -49,7 +50,7 @@ class Question:
     measure: bool = False
 
 
-def theory(question: Question, as_json: bool, plot: Path | None, data: Path | None) -> None:
+def theory(question: Question, everything: bool, as_json: bool, plot: Path | None, data: Path | None) -> None:
     """See `docom.cli.app.theory`."""
     found, graph, constants = answer(question, data)
     if plot is not None:
@@ -57,7 +58,10 @@ def theory(question: Question, as_json: bool, plot: Path | None, data: Path | No
     if as_json:
         print(codec.dumps(found, indent=1))
         return
-    _show(found, graph, question)
+    if everything:
+        _show(found, graph, question)
+    else:
+        show_summary(found, graph, question.epsilon, question.preset)
     if plot is not None:
         console.print(f"figure in {plot}", highlight=False, soft_wrap=True)
 
@@ -185,11 +189,11 @@ def _show(found: dict[str, Any], graph: Network, q: Question) -> None:
     console.print(
         f"{graph.describe()}; T = {found['T']:,.0f}; formulas {found['form']}\n"
         f"L {c['L']:.4g}, sigma {c['sigma']:.4g}, f(x0) - f* {c['Delta0']:.4g}, Gbar0 {c['Gbar0']:.4g}, "
-        f"mu {_number(c['mu'])}" + (" (measured)" if found["measured"] else ""),
+        f"mu {number(c['mu'])}" + (" (measured)" if found["measured"] else ""),
         highlight=False,
     )
     steps = found["steps"]
-    _table("constants", [(key, _number(found[key])) for key in CONSTANTS if found[key] is not None])
+    _table("constants", [(key, number(found[key])) for key in CONSTANTS if found[key] is not None])
     console.print(
         f"steps judged: eta {steps['eta']:.3g}, gamma {steps['gamma']:.3g}, beta {steps['beta']:.3g} "
         f"(schedule {steps['schedule']} where not given)",
@@ -198,7 +202,7 @@ def _show(found: dict[str, Any], graph: Network, q: Question) -> None:
     console.print(_conditions(found["conditions"], "theorem"))
     proof = [condition for condition in found["conditions"] if condition["group"] == "proof"]
     met = sum(bool(condition["satisfied"]) for condition in proof)
-    console.print(f"of the {len(proof)} further conditions in the proof {met} are met (all of them with --json)\n",
+    console.print(f"of the {len(proof)} further conditions in the proof {met} are met (each of them with --json)\n",
                   highlight=False)  # fmt: skip
     _bounds(found)
     _transient(found["transient_time"])
@@ -229,23 +233,23 @@ def _bounds(found: dict[str, Any]) -> None:
             console.print("no PL bound: give --mu\n", highlight=False)
             continue
         word = "guaranteed" if bound["guaranteed"] else "not guaranteed: a step condition is broken"
-        rows = [(term.replace("_", " "), _number(value)) for term, value in bound["terms"].items()]
+        rows = [(term.replace("_", " "), number(value)) for term, value in bound["terms"].items()]
         own = f", eta {bound['eta']:.3g}, gamma {bound['gamma']:.3g}" if key == "beta_one_bound" else ""
-        _table(f"bound, {name} ({word}{own})", [*rows, ("total", _number(bound["total"]))])
+        _table(f"bound, {name} ({word}{own})", [*rows, ("total", number(bound["total"]))])
 
 
 def _transient(transient: dict[str, Any]) -> None:
     console.print(
-        f"transient time {_number(transient['total'])} steps (tracker {_number(transient['tracker'])}, noise in the network "
-        f"{_number(transient['network_noise'])}); initial gap over noise {_number(transient['initial_gap_over_noise'])}\n",
+        f"transient time {number(transient['total'])} steps (tracker {number(transient['tracker'])}, noise in the network "
+        f"{number(transient['network_noise'])}); initial gap over noise {number(transient['initial_gap_over_noise'])}\n",
         highlight=False,
     )
 
 
 def _schedules(schedules: dict[str, Any]) -> None:
     rows = [
-        (name, *(_number(s[key]) for key in ("eta", "gamma", "beta", "b0")), "yes" if s["guaranteed"] else "no",
-         _number(s["feasible_from_T"]), _number(s["bound"]))
+        (name, *(number(s[key]) for key in ("eta", "gamma", "beta", "b0")), "yes" if s["guaranteed"] else "no",
+         number(s["feasible_from_T"]), number(s["bound"]))
         for name, s in schedules.items()
     ]  # fmt: skip
     _table("schedules", rows, "name", "eta", "gamma", "beta", "b0", "admissible", "from T", "bound")
@@ -253,32 +257,32 @@ def _schedules(schedules: dict[str, Any]) -> None:
 
 def _samples(table: list[dict[str, Any]], epsilon: float) -> None:
     rows = [
-        (row["method"], _number(row["samples"]), ", ".join(row["missing"]), row["formula"], row["remarks"])
+        (row["method"], number(row["samples"]), ", ".join(row["missing"]), row["formula"], row["remarks"])
         for row in table
     ]
-    title = f"samples an agent to E|grad f|^2 <= {epsilon:g}^2 (orders; numerical factors dropped)"
+    title = f"samples per agent to E|grad f|^2 <= {epsilon:g}^2 (orders; numerical factors left out)"
     _table(title, rows, "method", "samples", "missing", "formula", "assumptions")
 
 
 def _costs(table: list[dict[str, Any]]) -> None:
     keys = ("method", "initial_gradients", "gradients", "messages", "memory", "memory_in_place")
     rows = [tuple(str(row[key]) for key in keys) for row in table]
-    _table("cost of a step", rows, "method", "first batch", "gradients", "messages", "memory", "memory in place")
+    _table("cost per step", rows, "method", "first batch", "gradients", "messages", "memory", "memory in place")
 
 
 def _trades(trades: list[dict[str, Any]], epsilon: float) -> None:
     rows = [
         (
             t["topology"],
-            _number(t["rho"]),
+            number(t["rho"]),
             t["compressor"],
-            _number(t["delta"]),
-            _number(t["steps"]),
-            _number(t["bits"]),
+            number(t["delta"]),
+            number(t["steps"]),
+            number(t["bits"]),
         )
         for t in trades
     ]
-    title = f"bits an agent sends to |grad f| <= {epsilon:g}, by DoCoM's rate"
+    title = f"bits sent per agent to |grad f| <= {epsilon:g}, by DoCoM's rate"
     _table(title, rows, "topology", "rho", "compressor", "delta", "steps", "bits")
 
 
@@ -289,11 +293,7 @@ def _conditions(conditions: list[dict[str, Any]], group: str, title: str = "step
     for c in conditions:
         if c["group"] == group:
             table.add_row(
-                str(c["variable"]), str(c["name"]), _number(c["value"]), _number(c["limit"]),
-                "yes" if c["satisfied"] else "no", f"{_number(c['ratio'])} x", "*" if c["binds"] else "",
+                str(c["variable"]), str(c["name"]), number(c["value"]), number(c["limit"]),
+                "yes" if c["satisfied"] else "no", f"{number(c['ratio'])} x", "*" if c["binds"] else "",
             )  # fmt: skip
     return table
-
-
-def _number(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float | int) else "-"
