@@ -234,7 +234,10 @@ def test_resume_is_careful(tmp_path: Path, call: Call) -> None:
     arguments = ("run", tmp_path / "run.yaml", "--out", tmp_path / "run", "--steps", 4)
     assert call(*arguments)[0] == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    refused(call(*arguments), "holds a run already; add --resume to go on with it, or choose another --out")
+    refused(
+        call(*arguments),
+        "holds a run already; add --resume to go on with it, --overwrite to remove it, or choose another --out",
+    )
     refused(call(*arguments, "--seed", 3, "--resume"), r"other settings \(seed: 0 there, 3 here\)")
     refused(call(*arguments, "--lr", 3, "--resume"), r"other settings \(hyper: .*0.05.* there, .*3.* here\)")
     status, output, _ = call(*arguments, "--resume")

@@ -139,8 +139,9 @@ def test_killed_and_resumed(straight: Path, tmp_path: Path, seconds: float) -> N
         (30, False),
         (30, True),
     ]:
+        begun = (tmp_path / "run").exists()
         with pytest.raises(Killed):
-            execute(CONFIG, tmp_path / "run", tmp_path, True, At(step, kill, at_record), checkpoint_seconds=seconds)
+            execute(CONFIG, tmp_path / "run", tmp_path, begun, At(step, kill, at_record), checkpoint_seconds=seconds)
     outcome = execute(CONFIG, tmp_path / "run", tmp_path, True, checkpoint_seconds=seconds)
     assert outcome.status == "finished"
     assert same(tmp_path / "run", straight)
@@ -150,7 +151,7 @@ def test_killed_and_resumed(straight: Path, tmp_path: Path, seconds: float) -> N
 def test_interrupted_and_resumed(straight: Path, tmp_path: Path, number: int) -> None:
     folder = tmp_path / "run"
     for step in (3, 8, 9, 30):  # 8: before the evaluation there; 30: after the last step, before the last evaluation
-        assert execute(CONFIG, folder, tmp_path, True, At(step, send(number))).status == "interrupted"
+        assert execute(CONFIG, folder, tmp_path, folder.exists(), At(step, send(number))).status == "interrupted"
         assert RunFolder(folder).ended() is None
         assert not (folder / "model.safetensors").exists()
         assert (folder / f"checkpoint/step-{step}").is_dir()
@@ -160,14 +161,14 @@ def test_interrupted_and_resumed(straight: Path, tmp_path: Path, number: int) ->
 
 def test_a_terminal_and_a_parent_interrupt_once(straight: Path, tmp_path: Path) -> None:
     both = At(9, send(signal.SIGINT, signal.SIGTERM))
-    assert execute(CONFIG, tmp_path / "run", tmp_path, True, both).status == "interrupted"
+    assert execute(CONFIG, tmp_path / "run", tmp_path, False, both).status == "interrupted"
     assert execute(CONFIG, tmp_path / "run", tmp_path, True).status == "finished"
     assert same(tmp_path / "run", straight)
 
 
 def test_a_second_ctrl_c_ends_at_once(straight: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        execute(CONFIG, tmp_path / "run", tmp_path, True, At(9, send(signal.SIGINT, signal.SIGINT)))
+        execute(CONFIG, tmp_path / "run", tmp_path, False, At(9, send(signal.SIGINT, signal.SIGINT)))
     assert execute(CONFIG, tmp_path / "run", tmp_path, True).status == "finished"
     assert same(tmp_path / "run", straight)
 
@@ -180,7 +181,7 @@ def test_too_late_to_interrupt(straight: Path, tmp_path: Path) -> None:
 
 def test_folder_in_use_is_refused(straight: Path) -> None:
     before = {path.name: path.read_bytes() for path in straight.iterdir()}
-    with pytest.raises(FileExistsError, match=r"holds a run already; add --resume .* another --out"):
+    with pytest.raises(FileExistsError, match=r"holds a run already; add --resume .* --overwrite .* another --out"):
         execute(CONFIG, straight, straight)
     with pytest.raises(
         ValueError, match=r"other settings \(hyper: .*0\.3.* there, .*0\.4.* here; seed: 0 there, 1 here\)"
@@ -247,17 +248,102 @@ def test_all_checkpoints_damaged(straight: Path, tmp_path: Path) -> None:
     assert same(folder, straight)
 
 
-def test_another_run_in_the_folder_leaves_nothing_behind(straight: Path, tmp_path: Path) -> None:
-    """A summary or a checkpoint of the run before must not pass for this one's."""
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_overwriting_removes_the_run_and_only_that(straight: Path, tmp_path: Path) -> None:
+    """A summary or a checkpoint of the run before must not pass for this one's, and what docom did not write stays."""
     folder = tmp_path / "run"
     execute(replace(CONFIG, seed=5), folder, tmp_path, checkpoint_seconds=0)
-    assert (folder / "checkpoint/step-30").is_dir()
-    (folder / "config.yaml").unlink()  # as `docom compare` does with a run that is no longer wanted
+    own = {"notes.txt": b"mine", "checkpoint/mine/x": b"2", "runs/config.yaml": b"3"}
+    for name, data in own.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
     with pytest.raises(Killed):
-        execute(CONFIG, folder, tmp_path, False, At(12, kill), checkpoint_seconds=0)
-    assert RunFolder(folder).ended() is None
+        execute(CONFIG, folder, tmp_path, False, At(12, kill), overwrite=True)
+    assert contents(folder).items() >= own.items()
+    assert contents(folder).keys() - own.keys() == {"config.yaml", "metrics.jsonl", "provenance.json"}
+    execute(CONFIG, folder, tmp_path, overwrite=True)
+    assert same(folder, straight)
+    execute(CONFIG, tmp_path / "new", tmp_path, overwrite=True)  # nothing to remove is no error
+    assert same(tmp_path / "new", straight)
+
+    (tmp_path / "new/checkpoint/step-8").mkdir(parents=True)
+    (tmp_path / "new/checkpoint/step-8/mine").write_bytes(b"4")
+    before = contents(tmp_path / "new")
+    with pytest.raises(FileExistsError, match=r"step-8/mine, and nothing there says"):
+        execute(CONFIG, tmp_path / "new", tmp_path, overwrite=True)
+    assert contents(tmp_path / "new") == before
+
+
+def test_overwriting_waits_until_the_run_can_start(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    execute(replace(CONFIG, steps=4), folder, tmp_path)
+    before = contents(folder)
+    with pytest.raises(ValueError, match="unknown topology"):
+        execute(replace(CONFIG, topology="rong"), folder, tmp_path, overwrite=True)
+    with pytest.raises(ValueError, match="choose one of them"):
+        execute(CONFIG, folder, tmp_path, True, overwrite=True)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoint/step-7/weights", "summary.json", "metrics.jsonl"])
+def test_files_of_others_are_never_replaced(tmp_path: Path, name: str) -> None:
+    """Of whoever saved a model of that name: not with --resume, not with --overwrite."""
+    folder = tmp_path / "mine"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_bytes(b"{}")
+    taken = name.partition("/")[0]
+    with pytest.raises(
+        FileExistsError, match=rf"holds {taken}, but no config.yaml of a run; add --overwrite .*another --out"
+    ):
+        execute(CONFIG, folder, tmp_path)
+    with pytest.raises(
+        (FileExistsError, ValueError), match=r"neither config.yaml nor a checkpoint|no checkpoint is whole"
+    ):
+        execute(CONFIG, folder, tmp_path, True)
+    with pytest.raises(FileExistsError, match=rf"holds \S*{name}, and nothing there says that docom made"):
+        execute(CONFIG, folder, tmp_path, overwrite=True)
+    assert contents(folder) == {name: b"{}"}
+
+
+def test_a_run_without_its_config_goes_on_from_its_checkpoint(straight: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    execute(CONFIG, folder, tmp_path, False, At(10, send(signal.SIGINT)))
+    (folder / "config.yaml").unlink()
+    before = contents(folder)
+    with pytest.raises(FileExistsError, match=r"holds provenance\.json, .*checkpoint, but no config.yaml"):
+        execute(CONFIG, folder, tmp_path)
+    with pytest.raises(ValueError, match="the checkpoint is of another run"):
+        execute(replace(CONFIG, seed=9), folder, tmp_path, True)
+    assert contents(folder) == before
+    first = At(11, kill)  # went on from step 10, not from 0
+    with pytest.raises(Killed):
+        execute(CONFIG, folder, tmp_path, True, first)
+    assert [record["step"] for record in timeless(folder)] == [0, 4, 8]
     assert execute(CONFIG, folder, tmp_path, True).status == "finished"
     assert same(folder, straight)
+
+
+def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere holds no run to go on with; leave out --resume to start one"):
+        execute(CONFIG, tmp_path / "nowhere", tmp_path, True)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match="file is a file, and a folder is needed"):
+        execute(CONFIG, tmp_path / "file", tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"status": "fin', b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_summary_is_made_anew(straight: Path, tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(straight, folder)
+    (folder / "summary.json").write_bytes(content)
+    assert execute(CONFIG, folder, tmp_path, True).status == "finished"
+    assert same(folder, straight)
+    made, first = (json.loads((path / "summary.json").read_text()) for path in (folder, straight))
+    assert {**made, "final": 0} == {**first, "final": 0}
 
 
 def test_divergence_is_told_and_recorded(tmp_path: Path) -> None:
@@ -301,7 +387,7 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     assert files.records() == made[:4]
 
 
-def test_create_starts_anew(tmp_path: Path) -> None:
+def test_create_starts_and_never_replaces(tmp_path: Path) -> None:
     files = RunFolder(tmp_path)
     files.create("first: 1", {"command": "one"})
     files.append({"step": 0})
@@ -311,6 +397,15 @@ def test_create_starts_anew(tmp_path: Path) -> None:
     assert {name: list(t.shape) for name, t in load_file(tmp_path / "model.safetensors").items()} == {
         "bias": [1], "weight": [2, 2],
     }  # fmt: skip
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match="already"):
+        files.create("second: 2", {"command": "two"})
+    with pytest.raises(FileExistsError, match="nothing there says that docom made them"):
+        files.clear()
+    assert contents(tmp_path) == before
+    (tmp_path / "provenance.json").write_text('{"docom": "0.1.0"}')
+    files.clear()
+    assert files.there() == []
     files.create("second: 2", {"command": "two"})
     assert files.config() == "second: 2"
     assert files.records() == []

@@ -56,12 +56,15 @@ def save(training: Training, folder: Path, description: dict[str, Any], words: W
     Raises:
         OSError: a process could not write, all say which and why; the checkpoint before is still there.
     """
-    final, temporary = (folder / f"step-{training.step}{ending}" for ending in ("", ".tmp"))
+    final = folder / f"step-{training.step}"
     agents = training.oracle.agents.tolist()
     leads = agents[0] == 0
-    with _together(words):
+    # A name of its own: what a process of a run that was given up still writes must not get into this one.
+    room = {"room": f"{final.name}.{os.urandom(4).hex()}.tmp"}
+    with _together(words, room) as rooms:
         if leads:
-            _make_room(folder, temporary)
+            _make_room(folder, folder / room["room"])
+    temporary = folder / rooms[0]["room"]
     shard: dict[str, Any] = {}
     with _together(words, shard) as shards:
         shard |= _write_shard(training, temporary, agents)

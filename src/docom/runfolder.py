@@ -7,15 +7,20 @@
 ``model.safetensors``  the average model, one tensor a parameter
 ``summary.json``       final values, network, messages, status
 ``provenance.json``    versions, commit, machine, command
+``owner.json``         while a process works here: which one (see `docom.ownership`)
 =====================  ======================================================================================
+
+Nothing that is there is replaced by another run: `RunFolder.create` refuses, and only `RunFolder.clear` removes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,10 @@ from torch import Tensor
 
 from docom.layout import Layout
 from docom.records import Record
+
+FILES = ("config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "summary.json")
+CHECKPOINT = re.compile(r"^step-\d+(\.[0-9a-f]+)?(\.tmp)?$")
+SHARD = re.compile(r"^(manifest\.json|agents-\d+-\d+\.safetensors)$")
 
 
 class RunFolder:
@@ -36,15 +45,67 @@ class RunFolder:
         """Where checkpoints are."""
         return self.path / "checkpoint"
 
+    def there(self) -> list[str]:
+        """Which of the names that a run writes are taken, whoever took them."""
+        names = [name for name in FILES if os.path.lexists(self.path / name)]  # also links that lead nowhere
+        return names + (["checkpoint"] if self._saved() else [])
+
+    def _saved(self) -> list[Path]:
+        """The checkpoints, whole ones and others."""
+        found = self.checkpoints.iterdir() if self.checkpoints.is_dir() else iter(())
+        return [path for path in found if CHECKPOINT.match(path.name)]
+
+    def clear(self) -> None:
+        """Remove the files of a run, and nothing else.
+
+        Raises:
+            FileExistsError: some may not be docom's; nothing has been removed then.
+        """
+        taken, saved = self.there(), self._saved()
+        strange = [str(path) for step in saved for path in step.glob("*") if not SHARD.match(path.name)]
+        if taken and (strange or not self._is_ours()):
+            raise FileExistsError(
+                f"{self.path} holds {', '.join(strange[:3] or taken)}, and nothing there says that docom made them; "
+                "move them away, or choose another --out"
+            )
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for step in saved:
+            shutil.rmtree(step)
+        with suppress(OSError):  # there is something else in it
+            self.checkpoints.rmdir()
+
+    def _is_ours(self) -> bool:
+        """Whether a file that only docom writes is among them."""
+        with suppress(OSError, ValueError):
+            config = (self.path / "config.yaml").read_text()
+            if all(re.search(rf"^{key}:", config, re.MULTILINE) for key in ("algorithm", "problem")):
+                return True
+        if "docom" in self._object("provenance.json"):
+            return True
+        return any((step / "manifest.json").is_file() for step in self._saved())
+
     def create(self, config: str, provenance: dict[str, Any]) -> None:
-        """Start the folder with an empty list of records; what another run left here must not pass for this one's."""
+        """Start a run with an empty list of records.
+
+        Raises:
+            FileExistsError: files of a run are there; `clear` removes them.
+        """
+        if taken := self.there():
+            raise FileExistsError(f"{self.path} holds {', '.join(taken)} already")
         self.path.mkdir(parents=True, exist_ok=True)
-        for left in ("summary.json", "model.safetensors"):
-            (self.path / left).unlink(missing_ok=True)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
-        self._write("config.yaml", config.encode())
         self._write("provenance.json", json.dumps(provenance, indent=1).encode())
         self._write("metrics.jsonl", b"")
+        self.describe(config)  # last: a folder that has it is complete
+
+    def describe(self, config: str) -> None:
+        """Write the configuration where it is missing."""
+        if self.config() is None:
+            self._write("config.yaml", config.encode())
+
+    def launch(self) -> str:
+        """The name of the launch that started the run; empty where it had none."""
+        return str(self._object("provenance.json").get("launch") or "")
 
     def append(self, record: Record) -> None:
         """Add a record and flush it."""
@@ -68,17 +129,21 @@ class RunFolder:
         return kept
 
     def config(self) -> str | None:
-        """The configuration as it was written, or None for a new folder."""
+        """The configuration as it was written, or None where there is none."""
         path = self.path / "config.yaml"
-        return path.read_text() if path.is_file() else None
+        return path.read_text(errors="replace") if path.is_file() else None
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary, or None where the run has not got that far."""
-        path = self.path / "summary.json"
-        if not path.is_file():
-            return None
-        found = json.loads(path.read_text())
-        return found if isinstance(found, dict) else None
+        """The summary; None where the run has not got that far, or the file is damaged."""
+        return self._object("summary.json") or None
+
+    def _object(self, name: str) -> dict[str, Any]:
+        """A JSON object; empty where it is not there or cannot be read."""
+        try:
+            found = json.loads((self.path / name).read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def ended(self) -> str | None:
         """How the run ended, "finished" or "stopped"; None where there is more to do."""

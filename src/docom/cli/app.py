@@ -20,6 +20,9 @@ data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True
 app.add_typer(data_app, name="data")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove what runs left in the folder; only docom's own files.")
+]
 
 
 def _option(name: str, text: str, least: int | None = None) -> typer.models.OptionInfo:
@@ -87,6 +90,7 @@ def run(
     threads: Threads = None,
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    overwrite: Overwrite = False,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
     ] = 60,
@@ -107,7 +111,7 @@ def run(
         "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
-    launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout)
+    launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite)
     commands.run(what, algorithm, compressor, given, rates, hyper or [], data, launch)
 
 
@@ -123,12 +127,13 @@ def compare(
     device: Device = None,
     data: Data = None,
     out: Out = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Run all settings of a preset, in parallel; what is done already is not run again. Ends with a table and a report."""
     from docom.cli import comparison
 
     names = None if only is None else [name.strip() for name in only.split(",")]
-    comparison.compare(preset, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command())
+    comparison.compare(preset, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite)
 
 
 @app.command()
@@ -169,11 +174,12 @@ def bench(
 
 
 @app.command()
-def demo(out: Out = None) -> None:
+def demo(out: Out = None, overwrite: Overwrite = False) -> None:
     """DoCoM and the baselines on the synthetic problem, about a minute: a table, a figure, a page."""
     from docom.cli import comparison
 
-    comparison.compare("synthetic", 1, 1000, 50, None, False, None, None, None, out or Path("demo"), "docom demo")
+    folder = out or Path("demo")
+    comparison.compare("synthetic", 1, 1000, 50, None, False, None, None, None, folder, "docom demo", overwrite)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,15 @@ from docom import presets
 from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
 from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
+from docom.lifeline import end_with
 from docom.presets import Preset, Setting
 
 if TYPE_CHECKING:
     from docom.team import Team
 
 console = Console()
+COMPARISON = "DOCOM_COMPARISON"  # the process id of the `docom compare` that has started this run
+STARTED_BY_LAUNCHER = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS")
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
 FAILED = 2
 MENDABLE = (ValueError, TypeError, OSError, FloatingPointError)  # errors that are one line, not a traceback
@@ -37,6 +41,7 @@ class Launch:
     command: str
     backend: str | None = None
     peer_timeout: float = 300.0
+    overwrite: bool = False
 
 
 def run(
@@ -55,15 +60,16 @@ def run(
     settings = {key: value for key, value in given.items() if value is not None}
     hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
     config = configure(what, algorithm, compressor, settings, hyper)
+    if (parent := _starter(os.environ)) is not None:
+        end_with(parent)
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
     try:
         folder = launch.out or Path("runs") / slug(config)
-        again = launch.resume or team.restarts > 0
-        if again and "threads" not in settings:
+        if (launch.resume or team.restarts > 0) and "threads" not in settings:
             config = _with_its_threads(config, folder)
-        status = _carry_out(config, folder, data_folder(data), again, launch, team)
+        status = _carry_out(config, folder, data_folder(data), launch, team)
         team.leave()
     except BaseException as error:
         if team.world == 1:
@@ -80,6 +86,13 @@ def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
     Console(stderr=True).print(f"[bold yellow]docom:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
 
 
+def _starter(environ: Mapping[str, str]) -> int | None:
+    """The process that this one is to end with: a comparison, or a launcher. A shell's background jobs outlive the shell."""
+    if COMPARISON in environ:
+        return int(environ[COMPARISON])
+    return os.getppid() if any(name in environ for name in STARTED_BY_LAUNCHER) else None
+
+
 def _told(error: BaseException) -> int:
     """Say what has ended one of several processes, unless it was a signal; its exit status."""
     if isinstance(error, SystemExit):
@@ -93,17 +106,22 @@ def _told(error: BaseException) -> int:
     return FAILED
 
 
-def _carry_out(config: RunConfig, folder: Path, home: Path, again: bool, launch: Launch, team: Team) -> str:
+def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team: Team) -> str:
     """Run it, with a bar before and a table after; how it ended."""
-    from docom.runner import execute
+    from docom.runner import Outcome, execute
     from docom.terminal import StepBar
 
     label = config.label or config.algorithm
-    seconds, command = launch.checkpoint_seconds, launch.command
+
+    def executed(bar: StepBar | None) -> Outcome:
+        return execute(
+            config, folder, home, launch.resume, bar, launch.command, launch.checkpoint_seconds, team, launch.overwrite
+        )
+
     if not team.leads:
-        return execute(config, folder, home, again, None, command, seconds, team).status
+        return executed(None).status
     with StepBar(config.steps, label) as bar:
-        outcome = execute(config, folder, home, again, bar, command, seconds, team)
+        outcome = executed(bar)
     final = outcome.records[-1]
     table = Table(
         title=f"{label}: {outcome.status} after {final['step']:,} steps",
@@ -117,7 +135,7 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, again: bool, launch:
     if outcome.advice is not None:
         say(outcome.advice)
     if outcome.status == "interrupted":
-        say(f"saved; go on with: {_resume_command(command, folder)}")
+        say(f"saved; go on with: {_resume_command(launch.command, folder)}")
     return outcome.status
 
 
@@ -247,6 +265,7 @@ def show(key: str, value: float) -> str:
 def _resume_command(command: str, folder: Path) -> str:
     from shlex import quote
 
+    command = command.replace(" --overwrite", "")
     parts = command if "--out" in command else f"{command} --out {quote(str(folder))}"
     return parts if "--resume" in parts else f"{parts} --resume"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from docom import presets
-from docom.cli.commands import INTERRUPTED, data_folder, from_setting, say
+from docom.cli.commands import COMPARISON, INTERRUPTED, data_folder, from_setting, say
 from docom.config import RunConfig, dump, from_dict
+from docom.ownership import owned
 from docom.presets import Setting
 from docom.runfolder import RunFolder
 
@@ -34,24 +37,37 @@ class Job:
     process: subprocess.Popen[bytes] | None = None
 
     @property
+    def begun(self) -> bool:
+        """Whether its run is there, with these very settings."""
+        return RunFolder(self.folder).config() == dump(self.config)
+
+    @property
     def done(self) -> bool:
         """Finished before, with these very settings."""
-        files = RunFolder(self.folder)
-        return files.config() == dump(self.config) and files.ended() is not None
+        return self.begun and RunFolder(self.folder).ended() is not None
 
-    def start(self, home: Path) -> None:
+    @property
+    def wanted(self) -> Path:
+        """The file with its settings, for the process that runs it."""
+        return self.folder / "wanted.yaml"
+
+    @property
+    def in_the_way(self) -> bool:
+        """Whether its folder holds something else."""
+        asked = self.wanted.exists() and self.wanted.read_text(errors="replace") != dump(self.config)
+        return not self.begun and (asked or bool(RunFolder(self.folder).there()))
+
+    def start(self, home: Path, overwrite: bool) -> None:
         """Run it in a process of its own, on one thread: other runs have the other cores."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        wanted = self.folder / "wanted.yaml"
-        wanted.write_text(dump(self.config))
-        resume = RunFolder(self.folder).config() == dump(self.config)
-        command = ["run", str(wanted), "--out", str(self.folder), "--data", str(home)]
-        arguments = [sys.executable, "-m", "docom", *command, *(["--resume"] if resume else [])]
-        if not resume:
-            (self.folder / "config.yaml").unlink(missing_ok=True)
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-        with (self.folder / "log.txt").open("wb") as log:
-            self.process = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment)
+        flags = ["--resume"] if self.begun else ["--overwrite"] if overwrite else []
+        self.wanted.write_text(dump(self.config))
+        command = ["run", str(self.wanted), "--out", str(self.folder), "--data", str(home), *flags]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", COMPARISON: str(os.getpid())}
+        with (self.folder / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "docom", *command], stdout=log, stderr=log, env=environment
+            )
 
     def step(self) -> int:
         """How far it is, by its records."""
@@ -71,6 +87,7 @@ def compare(
     data: Path | None,
     out: Path | None,
     command: str,
+    overwrite: bool = False,
 ) -> None:
     """See `docom.cli.app.compare`."""
     preset = presets.find(preset_name)
@@ -78,16 +95,32 @@ def compare(
     folder = out or Path("out") / preset.name
     overrides = {"steps": steps, "eval_every": eval_every, "device": device}
     work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds)]
-    failed = _run_all([job for job in work if not job.done], jobs or os.cpu_count() or 1, data_folder(data))
-    good = [job for job in work if job not in failed]
-    if good:
-        console.print(_table(good))
-        _write_report(good, folder, f"{preset.name}: {preset.about}")
+    with owned(folder):
+        if not overwrite:
+            _refuse_other_runs(work)
+        failed = _run_all(
+            [job for job in work if not job.done], jobs or os.cpu_count() or 1, data_folder(data), overwrite
+        )
+        good = [job for job in work if job not in failed]
+        if good:
+            console.print(_table(good))
+            _write_report(good, folder, f"{preset.name}: {preset.about}")
     for job in failed:
         last = (job.folder / "log.txt").read_text().strip().splitlines()[-1:]
         say(f"failed: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
     if failed:
         raise SystemExit(1)
+
+
+def _refuse_other_runs(work: list[Job]) -> None:
+    """What other settings have left is not replaced without being asked for."""
+    others = [str(job.folder) for job in work if job.in_the_way]
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise FileExistsError(
+            f"other runs than these are in {', '.join(others[:3])}{more}; "
+            "choose another --out, or add --overwrite to remove them"
+        )
 
 
 def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list[Setting]:
@@ -110,7 +143,7 @@ def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[st
     return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")
 
 
-def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
+def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list[Job]:
     """Start as many as there are cores, watch their records, return those that failed."""
     if not work:
         say("everything is done already; nothing to run")
@@ -122,11 +155,11 @@ def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
     waiting, running, failed = list(work), list[Job](), list[Job]()
     tasks = {job.label: bar.add_task(job.label, total=job.config.steps, start=False) for job in work}
     try:
-        with bar:
+        with _terminable(), bar:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     job = waiting.pop(0)
-                    job.start(home)
+                    job.start(home, overwrite)
                     bar.start_task(tasks[job.label])
                     running.append(job)
                 time.sleep(0.2)
@@ -150,6 +183,20 @@ def _run_all(work: list[Job], at_once: int, home: Path) -> list[Job]:
         say("interrupted; the same command goes on where it stopped")
         raise SystemExit(INTERRUPTED) from None
     return failed
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM is obeyed as Ctrl-C is: the runs are told to save and to end."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # Measure -> heading, and how a number is shown in little room.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from docom import checkpoint
 from docom.config import RunConfig, dump, parse_yaml
 from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
+from docom.ownership import owned
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
 from docom.runner.inspection import Inspector
@@ -19,7 +21,7 @@ from docom.runner.saver import Saver
 from docom.runner.summary import summarise
 from docom.team import Team
 
-NEW, AGAIN = "new", "again"
+NEW, ANEW, AGAIN = "new", "anew", "again"
 
 
 @dataclass
@@ -41,12 +43,13 @@ def execute(
     command: str = "",
     checkpoint_seconds: float = 60.0,
     team: Team | None = None,
+    overwrite: bool = False,
 ) -> Outcome:
     """Run a configuration in a folder, or go on with the run that is there.
 
     Args:
         config: what to run.
-        folder: where its files go.
+        folder: where its files go. One process at a time works there.
         home: the data folder.
         resume: go on with the run in ``folder``; one that has ended is not run again.
         progress: told of every step and evaluation.
@@ -54,27 +57,48 @@ def execute(
         checkpoint_seconds: time between checkpoints; 0 for one after every step.
         team: the processes of the run, all of which call this; by default this one alone. The first of them writes the
             files, and has the records in the end.
+        overwrite: remove the files of the run in ``folder`` first, and nothing else; where there is none, that is no error.
 
     Raises:
-        FileExistsError: the folder holds a run and ``resume`` was not asked for.
+        FileExistsError: the folder holds a run and neither ``resume`` nor ``overwrite`` was asked for, or files that docom
+            has not made.
+        FileNotFoundError: there is no run to resume.
+        docom.ownership.FolderInUse: another process works in the folder.
         ValueError: settings that cannot be run, or other ones than those of the run in the folder.
     """
+    if resume and overwrite:
+        raise ValueError("--resume goes on with a run and --overwrite removes it; choose one of them")
     files, team = RunFolder(folder), team or Team()
-    with team.one_fate(), on_threads(config.threads):
+    with team.one_fate(), on_threads(config.threads), owned(folder) if team.leads else nullcontext():
         # The first process looks, before any process writes.
-        found = team.words(_looked_at(config, files, resume) if team.leads else "")[0]
-        if found not in (NEW, AGAIN):
+        found = team.words(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
+        if found not in (NEW, ANEW, AGAIN):
             return Outcome(found, files.records(), folder)
-        return _execute(config, files, home, found == AGAIN, progress, command, checkpoint_seconds, team)
+        return _execute(config, files, home, found, progress, command, checkpoint_seconds, team)
 
 
-def _looked_at(config: RunConfig, files: RunFolder, resume: bool) -> str:
-    """Whether there is a run to start, one to go on with, or one that has ended, and how."""
-    written, folder = files.config(), files.path
-    if written is None:
+def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: bool, team: Team) -> str:
+    """Whether there is a run to start, one to remove and start, one to go on with, or one that has ended, and how."""
+    written, taken, folder = files.config(), files.there(), files.path
+    if team.restarts and team.launch and files.launch() == team.launch:  # it began this run itself
+        resume, overwrite = written is not None, written is None
+    if overwrite:
+        return ANEW
+    if resume and not taken:
+        raise FileNotFoundError(f"{folder} holds no run to go on with; leave out --resume to start one")
+    if not taken:
         return NEW
+    if not resume and written is None:
+        raise FileExistsError(
+            f"{folder} holds {', '.join(taken)}, but no config.yaml of a run; add --overwrite to remove them, "
+            "or choose another --out"
+        )
     if not resume:
-        raise FileExistsError(f"{folder} holds a run already; add --resume to go on with it, or choose another --out")
+        raise FileExistsError(
+            f"{folder} holds a run already; add --resume to go on with it, --overwrite to remove it, or choose another --out"
+        )
+    if written is None:
+        return AGAIN  # its checkpoint says whether it is of this run
     if written != dump(config):
         raise ValueError(
             f"{folder} holds a run with other settings ({_differences(written, config)}); "
@@ -87,7 +111,7 @@ def _execute(
     config: RunConfig,
     files: RunFolder,
     home: Path,
-    again: bool,
+    found: str,
     progress: Progress | None,
     command: str,
     checkpoint_seconds: float,
@@ -102,12 +126,13 @@ def _execute(
         team.agree(facts(config.to_dict(), whole, simulation.network) | gammas | rhythm)
     training = simulation.begin(team.transport(simulation.network, simulation.device))
     identity = {"config": config.to_dict()}
-    step = checkpoint.restore(training, files.checkpoints, identity, team.words) if again else None
+    step = checkpoint.restore(training, files.checkpoints, identity, team.words) if found == AGAIN else None
     if team.leads:
         if step is None:
-            files.create(dump(config), provenance(command))
+            _begin(files, config, command, found, team)
         else:
             training.records = _earlier(files, step, config.eval_every)
+            files.describe(dump(config))
 
     saver = Saver(files, identity, checkpoint_seconds, team)
     inspector = Inspector(config, simulation, training, team, progress if team.leads else None)
@@ -144,6 +169,18 @@ def _execute(
         else:
             files.finish(summary(status), mean, whole.layout)
     return Outcome(status, training.records, files.path, inspector.advice)
+
+
+def _begin(files: RunFolder, config: RunConfig, command: str, found: str, team: Team) -> None:
+    """Start the folder, without what was found there and is no longer wanted."""
+    if found == AGAIN and files.config() is None:
+        raise FileExistsError(
+            f"{files.path} holds {', '.join(files.there())}, but neither config.yaml nor a checkpoint to go on from; "
+            "add --overwrite to remove them, or choose another --out"
+        )
+    if found != NEW:
+        files.clear()
+    files.create(dump(config), provenance(command) | ({"launch": team.launch} if team.launch else {}))
 
 
 def _differences(written: str, config: RunConfig) -> str:

@@ -19,6 +19,7 @@ class Placement:
     restarts: how often the launcher has started them all again.
     agent_store: the launcher itself keeps the meeting point there, and not the first process.
     local_world: how many there are on this host; all of them, where the launcher does not say.
+    launch: a name for all that the launcher starts in one call, restarts included, where the environment has one.
     """
 
     rank: int
@@ -28,6 +29,7 @@ class Placement:
     port: int
     restarts: int = 0
     agent_store: bool = False
+    launch: str = ""
     local_world: int = 0
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ def _slurm(environ: Mapping[str, str]) -> Placement:
         local_world=tasks_here(
             environ.get("SLURM_STEP_TASKS_PER_NODE", str(world)), _number(environ, "SLURM_NODEID", 0)
         ),
+        launch=f"slurm {job}" if job != "0" else "",
     )
 
 

@@ -34,12 +34,15 @@ class Processes(Team):
         backend: gloo, nccl or mpi.
         local_rank: the number of this process on its host, and of its GPU.
         restarts: how often the launcher has started all processes again.
+        launch: see `Team`; only the first process needs it.
 
     run: bytes that name this run, drawn by the first process: no frame of another run is taken for one of this.
     """
 
-    def __init__(self, post: Post, store: Store | None, backend: str, local_rank: int = 0, restarts: int = 0) -> None:
-        self.post, self.local_rank, self.restarts = post, local_rank, restarts
+    def __init__(
+        self, post: Post, store: Store | None, backend: str, local_rank: int = 0, restarts: int = 0, launch: str = ""
+    ) -> None:
+        self.post, self.local_rank, self.restarts, self.launch = post, local_rank, restarts, launch
         self.backend: str = backend
         self.rank, self.world = post.rank, post.world
         self.talk = Talk(post)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -79,7 +80,14 @@ def _of_launcher(placement: Placement, backend: str | None, peer_timeout: float,
     dist.init_process_group(backend, store=store, rank=placement.rank, world_size=placement.world, timeout=NEVER)
     post = TorchPost(dist.group.WORLD, peer_timeout, where, closes=True)
     atexit.register(post.close)
-    return Processes(post, store, backend, placement.local_rank, placement.restarts)
+    return Processes(post, store, backend, placement.local_rank, placement.restarts, _launch(store, placement))
+
+
+def _launch(store: Any, placement: Placement) -> str:
+    """The name of this call of the launcher; its own store outlives restarts, and keeps what the first process says first."""
+    if placement.rank != 0 or not placement.agent_store:
+        return placement.launch
+    return str(store.underlying_store.compare_set("docom/launch", "", os.urandom(16).hex()).decode())
 
 
 def _agree_on(backend: str, store: Store, rank: int) -> None:

@@ -18,6 +18,7 @@ class Team:
     rank, world: the number of this process, and how many there are.
     backend: what moves their messages: gloo, nccl or mpi.
     restarts: how often the launcher has started all processes again.
+    launch: a name for all that one call of the launcher starts, restarts included; empty where there is none.
     bytes_sent: what this process has put on the network for messages between agents.
     """
 
@@ -25,6 +26,7 @@ class Team:
     world = 1
     backend = ""
     restarts = 0
+    launch = ""
     bytes_sent = 0
 
     @property
