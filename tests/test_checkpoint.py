@@ -78,6 +78,12 @@ def numbers(training: Training) -> dict[str, Any]:
     return rows | {"step": training.step, "samples": training.oracle.samples, "rounds": training.channels.rounds()}
 
 
+def restored(training: Training, folder: Path, description: dict[str, Any]) -> int | None:
+    """The step that a training is brought to."""
+    found = restore(training, folder, description)
+    return None if found is None else found.step
+
+
 def timeless(records: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
@@ -90,7 +96,7 @@ def test_resumed_is_uninterrupted(tmp_path: Path, name: str, compressor: str) ->
     advance(first, 5)
     save(first, tmp_path, DESCRIPTION)
     assert numbers(second) != numbers(first)
-    assert restore(second, tmp_path, DESCRIPTION) == 5
+    assert restored(second, tmp_path, DESCRIPTION) == 5
     assert numbers(second) == numbers(first)
     assert second.seconds == first.seconds
     advance(second, 12)
@@ -105,7 +111,7 @@ def test_drawn_iterate_is_kept(tmp_path: Path) -> None:
         advance(straight, 12, seed)
         advance(first, 6, seed)
         save(first, tmp_path / str(seed), DESCRIPTION)
-        assert restore(second, tmp_path / str(seed), DESCRIPTION) == 6
+        assert restored(second, tmp_path / str(seed), DESCRIPTION) == 6
         assert (second.drawn is None) == (first.drawn is None)
         advance(second, 12, seed)
         assert straight.drawn is not None
@@ -197,7 +203,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 def checked(pair: Pair, folder: Path) -> int | None:
     """Restore, and make sure that what came back is what was saved at that step."""
     training = pair.fresh()
-    step = restore(training, folder, DESCRIPTION)
+    step = restored(training, folder, DESCRIPTION)
     assert step in pair.expected
     assert numbers(training) == pair.expected[step]
     return step
@@ -349,7 +355,7 @@ def test_a_damaged_checkpoint_is_replaced(pair: Pair, tmp_path: Path) -> None:
     folder = pair.copied(tmp_path)
     (folder / "step-7/manifest.json").write_text("{}")
     training = pair.fresh()
-    assert restore(training, folder, DESCRIPTION) == 3
+    assert restored(training, folder, DESCRIPTION) == 3
     advance(training, 7)
     save(training, folder, DESCRIPTION)
     assert checked(pair, folder) == 7

@@ -23,6 +23,7 @@ from docom.compressors import COMPRESSORS
 from docom.config import PROBLEMS, RunConfig, dump, read
 from docom.graphs import TOPOLOGIES
 from docom.presets import PRESETS
+from docom.runfolder import RunFolder
 from docom.runner import execute
 from docom.weights import WEIGHTS
 
@@ -97,8 +98,7 @@ def wait_for(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 
 def timeless(folder: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in RunFolder(folder).records()]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 import docom
 from docom.diagnostics import PARTS
+from docom.runfolder import RunFolder
 from launching import TESTS, finish, torchrun
 from same_diagnosis import CASES, LEFT_AT, carry_out, config
 
@@ -43,7 +44,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 def records(folder: Path, case: str) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / case / "metrics.jsonl").read_text().splitlines()]
+    return RunFolder(folder / case).records()
 
 
 def summary(folder: Path, case: str) -> dict[str, Any]:

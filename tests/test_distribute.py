@@ -17,6 +17,7 @@ from docom import report
 from docom.config import read
 from docom.distribute.facts import digest
 from docom.problems import MLP, LeafSynthetic, ModuleProblem, Problem
+from docom.runfolder import RunFolder
 from docom.runner import execute
 from docom.team import BACKENDS, Team, detect, join
 from docom.team.launchers import Placement, first_host
@@ -58,7 +59,7 @@ def processes(settings: Path, folder: Path, world: int, *more: str) -> Completed
 
 
 def records(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return RunFolder(folder).records()
 
 
 def close_records(one: Path, other: Path) -> None:

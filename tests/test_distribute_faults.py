@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from safetensors.torch import load_file
 
+from docom.runfolder import RunFolder
 from launching import TESTS, finish, start, torchrun
 
 STEPS, AT = 24, 13
@@ -64,16 +66,18 @@ def undisturbed(settings: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def same_numbers(one: Path, other: Path) -> None:
-    """The same models bit for bit, and the same records but for time and what evaluation has sent."""
+    """The same models bit for bit, and the same records but for time and what evaluation has sent, which only grows."""
     mine, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
     assert mine.keys() == theirs.keys()
     assert all(bool((mine[name] == theirs[name]).all()) for name in mine)
     assert records(one) == records(other)
+    spent = [record["eval_bytes"] for record in RunFolder(one).records()]
+    assert all(before < after for before, after in pairwise(spent)), spent
 
 
 def records(folder: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    own = ("seconds", "sent_bytes", "eval_bytes")
+    lines = RunFolder(folder).records()
+    own = ("seconds", "eval_bytes")
     return [{key: value for key, value in line.items() if key not in own} for line in lines]
 
 

@@ -62,8 +62,7 @@ def kill() -> None:
 
 
 def timeless(folder: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in RunFolder(folder).records()]
 
 
 def same(one: Path, other: Path) -> bool:
@@ -97,7 +96,7 @@ def test_what_is_in_it(straight: Path) -> None:
     assert [record["step"] for record in timeless(straight)] == [0, 4, 8, 12, 16, 20, 24, 28, 30]
     summary = json.loads((straight / "summary.json").read_text())
     assert (summary["status"], summary["steps_done"], summary["label"]) == ("finished", 30, "DoCoM, top-k 30%")
-    assert summary["final"] == json.loads((straight / "metrics.jsonl").read_text().splitlines()[-1])
+    assert summary["final"] == RunFolder(straight).records()[-1]
     assert summary["network"]["edges"] == [[0, 1], [0, 4], [1, 2], [2, 3], [3, 4]]
     assert [message["rounds"] for message in summary["messages"]] == [30, 30]
     origin = json.loads((straight / "provenance.json").read_text())

@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from logging import getLogger
 from pathlib import Path
@@ -50,8 +51,24 @@ def alone(text: str) -> list[str]:
     return [text]
 
 
-def save(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> Path:
+@dataclass(frozen=True)
+class Restored:
+    """What a training was brought to. counts: what all processes together had counted by then."""
+
+    step: int
+    counts: dict[str, int]
+
+
+def save(
+    training: Training,
+    folder: Path,
+    description: dict[str, Any],
+    words: Words = alone,
+    counts: dict[str, int] | None = None,
+) -> Path:
     """Write ``folder/step-N``; keep it and the one before. ``description`` must match for a run to go on from it.
+
+    counts: of this process, of what a run that goes on counts on.
 
     Raises:
         OSError: a process could not write, all say which and why; the checkpoint before is still there.
@@ -67,7 +84,7 @@ def save(training: Training, folder: Path, description: dict[str, Any], words: W
     temporary = folder / rooms[0]["room"]
     shard: dict[str, Any] = {}
     with _together(words, shard) as shards:
-        shard |= _write_shard(training, temporary, agents)
+        shard |= _write_shard(training, temporary, agents) | {"counts": counts or {}}
     with _together(words):
         if leads:
             _seal_off(training, temporary, final, description, shards)
@@ -129,8 +146,8 @@ def _seal_off(
         shutil.rmtree(old, ignore_errors=True)
 
 
-def restore(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> int | None:
-    """Bring a freshly begun training to the newest usable checkpoint; return its step, or None where there is none.
+def restore(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> Restored | None:
+    """Bring a freshly begun training to the newest usable checkpoint; None where there is none.
 
     Raises:
         CheckpointError: checkpoints exist, but of another run or none of them is whole.
@@ -154,10 +171,14 @@ def restore(training: Training, folder: Path, description: dict[str, Any], words
         _fill(training, manifest, rows)
         if reasons and agents[0] == 0:
             getLogger(__name__).warning("%s; going on from %s", "; ".join(reasons), name)
-        return training.step
+        return Restored(training.step, _summed([shard.get("counts", {}) for shard in manifest["shards"]]))
     if reasons:
         raise CheckpointError(f"no checkpoint is whole ({'; '.join(reasons)}); remove {folder} to start from step 0")
     return None
+
+
+def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    return {name: sum(int(own.get(name, 0)) for own in counts) for name in sorted(set().union(*counts))}
 
 
 def _found(folder: Path) -> list[Path]:

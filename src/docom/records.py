@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from torch import Tensor
 
@@ -92,6 +95,75 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     labels = [str(run.description.get("label", "run")) for run in runs]
     return [f"{label} {labels[: at + 1].count(label)}" if labels.count(label) > 1 else label
             for at, label in enumerate(labels)]  # fmt: skip
+
+
+# JSON has no such numbers: they are written as these texts, and read back.
+NONFINITE: dict[str, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+CHECKSUM = re.compile(rb'^(\{.*), "crc32": "([0-9a-f]{8})"\}$')
+DAMAGED_CHECKSUM = re.compile(rb'"crc32"|"[0-9a-f]{8}"\}$')
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON of numbers, texts, lists and mappings, with the texts of `NONFINITE` for numbers that JSON has not."""
+    return json.dumps(_finite(value), allow_nan=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def as_line(record: Record) -> str:
+    """A record as a line of ``metrics.jsonl``: a JSON object whose last key is the CRC-32 of the object without it.
+
+    >>> as_line({"step": 0, "loss_worst": 0.5})
+    '{"step": 0, "loss_worst": 0.5, "crc32": "75d517a7"}\\n'
+    """
+    text = as_json(record)
+    return f'{text[:-1]}, "crc32": "{crc32(text.encode()):08x}"}}\n'
+
+
+def from_lines(data: bytes) -> tuple[list[Record], str | None]:
+    """The records up to the first damaged line, and where and how that one is damaged; None where none is.
+
+    A last line without its end is no damage: it is being written, or a crash has cut it short. Files that were written
+    before there were checksums, in which no line has one, are read too.
+    """
+    lines = data.split(b"\n")
+    checked = any(CHECKSUM.match(line) for line in lines)
+    records: list[Record] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() and (not checked or number == len(lines)):
+            continue
+        try:
+            records.append(_from_line(line, checked))
+        except (ValueError, RecursionError) as error:
+            if number < len(lines):
+                return records, f"line {number}: not a record ({error})"
+    return records, None
+
+
+def _from_line(line: bytes, checked: bool) -> Record:
+    match = CHECKSUM.match(line)
+    if match is not None:
+        line = match[1] + b"}"
+        if crc32(line) != int(match[2], 16):
+            raise ValueError("its checksum is another one")
+    elif checked or DAMAGED_CHECKSUM.search(line):
+        raise ValueError("it has no checksum")
+    values = json.loads(line)
+    if not isinstance(values, dict) or not _is_step(values.get("step")):
+        raise ValueError("a record is a JSON object with a step")
+    return {key: NONFINITE.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 CONDITION = re.compile(r"^\s*(\w+)\s*(<=|>=|<|>)\s*([-+.\deE]+)\s*$")

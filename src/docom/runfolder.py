@@ -2,7 +2,7 @@
 
 =====================  ======================================================================================
 ``config.yaml``        the complete configuration; running it again gives the same numbers
-``metrics.jsonl``      one flushed line an evaluation
+``metrics.jsonl``      one flushed line per evaluation, with a checksum (see `docom.records.as_line`)
 ``checkpoint/``        the last two checkpoints
 ``model.safetensors``  the average model, one tensor a parameter
 ``summary.json``       final values, network, messages, status
@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 from torch import Tensor
 
 from docom.layout import Layout
-from docom.records import Record
+from docom.records import Record, as_json, as_line, from_lines
 
 FILES = ("config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "summary.json")
 CHECKPOINT = re.compile(r"^step-\d+(\.[0-9a-f]+)?(\.tmp)?$")
@@ -110,7 +109,7 @@ class RunFolder:
     def append(self, record: Record) -> None:
         """Add a record and flush it."""
         with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(as_line(record))
             file.flush()
 
     def settle(self) -> None:
@@ -119,14 +118,34 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def records(self) -> list[Record]:
-        """All whole records; a line cut short by a crash is left out."""
-        return list(_lines(self.path / "metrics.jsonl"))
+        """All records; a last line cut short by a crash is left out.
+
+        Raises:
+            ValueError: a line is damaged.
+        """
+        found, damage = self._lines()
+        if damage is not None:
+            raise ValueError(f"{self.path / 'metrics.jsonl'}, {damage}; repair or remove the line")
+        return found
+
+    def reached(self) -> int:
+        """The step of the last record that can be read; 0 where there is none."""
+        found, _ = self._lines()
+        return int(found[-1]["step"]) if found else 0
 
     def truncate(self, step: int) -> list[Record]:
-        """Drop records from ``step`` on, which a resumed run makes again; return those that stay."""
-        kept = [record for record in self.records() if record["step"] < step]
-        self._write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in kept).encode())
+        """Drop records from ``step`` on, which a resumed run makes again, and all after damage; return those that stay."""
+        kept = self.before(step)
+        self._write("metrics.jsonl", "".join(map(as_line, kept)).encode())
         return kept
+
+    def before(self, step: int) -> list[Record]:
+        """The records before a step, up to the first damaged line."""
+        return [record for record in self._lines()[0] if record["step"] < step]
+
+    def _lines(self) -> tuple[list[Record], str | None]:
+        path = self.path / "metrics.jsonl"
+        return from_lines(path.read_bytes()) if path.is_file() else ([], None)
 
     def config(self) -> str | None:
         """The configuration as it was written, or None where there is none."""
@@ -161,11 +180,11 @@ class RunFolder:
             for name, (shape, span) in zip(names, layout.spans(), strict=True)
         }
         self._write("model.safetensors", save(tensors))
-        self._write("summary.json", json.dumps(summary, indent=1).encode())
+        self._write("summary.json", as_json(summary, indent=1).encode())
 
     def note(self, summary: dict[str, Any]) -> None:
         """Write the summary alone, for a run that did not finish."""
-        self._write("summary.json", json.dumps(summary, indent=1).encode())
+        self._write("summary.json", as_json(summary, indent=1).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         write_whole(self.path / name, data)
@@ -179,15 +198,3 @@ def write_whole(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def _lines(path: Path) -> Iterator[Record]:
-    if not path.is_file():
-        return
-    for line in path.read_text().splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            return
-        if isinstance(record, dict) and "step" in record:
-            yield record

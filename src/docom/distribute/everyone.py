@@ -35,8 +35,8 @@ class SpreadAgents(AllAgents):
     def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
         """See `AllAgents.measure`: the models visit the data."""
         found = measure_visiting(self.talk, problem, x, gradient, list(self.team.agents(problem.agents)))
-        counts = [json.loads(said) for said in self.words(json.dumps([self.team.bytes_sent, self.talk.bytes_sent]))]
-        return found | {"sent_bytes": sum(mine for mine, _ in counts), "eval_bytes": sum(said for _, said in counts)}
+        counts = [json.loads(said) for said in self.words(json.dumps(self.team.traffic()))]
+        return found | {name: sum(own[name] for own in counts) for name in ("sent_bytes", "eval_bytes")}
 
     def mean(self, x: Tensor, n: int) -> Tensor:
         """See `Everyone.mean`."""

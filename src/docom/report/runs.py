@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from docom.records import from_lines
+
 METRICS, SUMMARY, PROVENANCE = "metrics.jsonl", "summary.json", "provenance.json"
 SKIPPED = "checkpoint"  # holds states, never runs
 
@@ -116,19 +118,11 @@ def _read(folder: Path) -> RunData:
 
 def _read_records(path: Path) -> tuple[Record, ...]:
     """The records by step; a step that was done again after a resume counts as done last."""
-    lines = path.read_bytes().splitlines()
+    found, damage = from_lines(path.read_bytes())
+    if damage is not None:
+        raise ValueError(f"{path}, {damage}; repair or remove the line")
     by_step: dict[float, Record] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-            if not isinstance(values, dict) or not _is_finite_number(values.get("step")):
-                raise ValueError("a record is a JSON object with a step")
-        except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
-            if number == len(lines):
-                break  # cut short by a crash
-            raise ValueError(f"{path}, line {number}: not a record ({error}); repair or remove the line") from None
+    for values in found:
         record = {str(key): float(value) for key, value in values.items() if _is_finite_number(value)}
         by_step[record["step"]] = record
     return tuple(by_step[step] for step in sorted(by_step))

@@ -126,12 +126,14 @@ def _execute(
         team.agree(facts(config.to_dict(), whole, simulation.network) | gammas | rhythm)
     training = simulation.begin(team.transport(simulation.network, simulation.device))
     identity = {"config": config.to_dict()}
-    step = checkpoint.restore(training, files.checkpoints, identity, team.words) if found == AGAIN else None
+    before = checkpoint.restore(training, files.checkpoints, identity, team.words) if found == AGAIN else None
+    if before is not None:
+        team.carry(before.counts)
     if team.leads:
-        if step is None:
+        if before is None:
             _begin(files, config, command, found, team)
         else:
-            training.records = _earlier(files, step, config.eval_every)
+            training.records = _earlier(files, before.step, config.eval_every)
             files.describe(dump(config))
 
     saver = Saver(files, identity, checkpoint_seconds, team)
@@ -197,7 +199,7 @@ def _differences(written: str, config: RunConfig) -> str:
 
 def _earlier(files: RunFolder, step: int, eval_every: int) -> list[Record]:
     """The records made before the step a run goes on from; the steps they tell of cannot be measured again."""
-    steps = [record["step"] for record in files.records() if record["step"] < step]
+    steps = [record["step"] for record in files.before(step)]
     if steps != list(range(0, step, eval_every)):
         raise ValueError(
             f"{files.path / 'metrics.jsonl'} lacks records made before step {step}; "

@@ -39,7 +39,7 @@ class Saver:
         self.stopped = STOP in self.team.words(STOP if self.interrupted else "")
         if self.team.leads:
             self.files.settle()
-        checkpoint.save(training, self.files.checkpoints, self.identity, self.team.words)
+        checkpoint.save(training, self.files.checkpoints, self.identity, self.team.words, self.team.traffic())
         self.last = time.monotonic()
         return self.stopped
 

@@ -29,8 +29,8 @@ class Placement:
     port: int
     restarts: int = 0
     agent_store: bool = False
-    launch: str = ""
     local_world: int = 0
+    launch: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:

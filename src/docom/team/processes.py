@@ -42,6 +42,7 @@ class Processes(Team):
     def __init__(
         self, post: Post, store: Store | None, backend: str, local_rank: int = 0, restarts: int = 0, launch: str = ""
     ) -> None:
+        super().__init__()
         self.post, self.local_rank, self.restarts, self.launch = post, local_rank, restarts, launch
         self.backend: str = backend
         self.rank, self.world = post.rank, post.world
@@ -117,6 +118,18 @@ class Processes(Team):
     def bytes_sent(self) -> int:  # type: ignore[override]
         """See `Team`."""
         return 0 if self.framed is None else self.framed.bytes_sent
+
+    def traffic(self) -> dict[str, int]:
+        """See `Team.traffic`."""
+        before = super().traffic()
+        sent = {"sent_bytes": self.bytes_sent, "eval_bytes": self.talk.bytes_sent}
+        return {name: count + before.get(name, 0) for name, count in sent.items()}
+
+    def carry(self, traffic: dict[str, int]) -> None:
+        """See `Team.carry`. Messages of a start that is now replaced by the checkpoint are in its count already."""
+        super().carry(traffic)
+        if self.framed is not None:
+            self.framed.bytes_sent = 0
 
     def account(self) -> dict[str, int | str]:
         """See `Team.account`."""

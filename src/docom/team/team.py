@@ -29,6 +29,9 @@ class Team:
     launch = ""
     bytes_sent = 0
 
+    def __init__(self) -> None:
+        self.carried: dict[str, int] = {}
+
     @property
     def leads(self) -> bool:
         """Whether this process writes the run's files and speaks to the user."""
@@ -67,6 +70,14 @@ class Team:
 
     def hurry(self) -> None:
         """The run must end soon: wait for no process for long."""
+
+    def traffic(self) -> dict[str, int]:
+        """Bytes that this process has sent, by their names in records; the first process adds those of earlier starts."""
+        return dict(self.carried) if self.leads else {}
+
+    def carry(self, traffic: dict[str, int]) -> None:
+        """Count on from what all processes had sent when the checkpoint was made that the run goes on from."""
+        self.carried = traffic
 
     # Failures and the end
 
