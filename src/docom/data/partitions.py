@@ -27,7 +27,7 @@ def by_label(labels: ArrayLike, agents: int, classes_per_agent: int = 1, seed: i
     Args:
         labels: [m], of any values; classes count in sorted order.
         agents: n; with classes_per_agent at least enough to hold all classes.
-        classes_per_agent: how many classes per agent has.
+        classes_per_agent: how many classes an agent has.
         seed: determines which samples of a class go to which of its agents.
     """
     values, members = _classes(labels)
