@@ -239,7 +239,7 @@ def test_advice_names_the_step_size() -> None:
     arguments: dict[str, Any] = {"L": 10.0, "n": 5, "lr": 0.1}
     start = {"step": 100, "grad_norm_at_mean": 1.0, "consensus_gap": 0.1}
     away = [start, {"step": 500, "grad_norm_at_mean": 9.0, "consensus_gap": 1.0}]
-    assert "average model runs away" in advice(found, away, gamma=0.5, bearable=lambda: 0.1, **arguments)
+    assert "average model diverges" in advice(found, away, gamma=0.5, bearable=lambda: 0.1, **arguments)
     apart = [start, {"step": 500, "grad_norm_at_mean": 1.1, "consensus_gap": 1.0}]
     assert "lower gamma, which is 0.5, to 0.1" in advice(found, apart, gamma=0.5, bearable=lambda: 0.1, **arguments)
     assert "lower lr" in advice(found, apart, gamma=0.05, bearable=lambda: 0.1, **arguments)

@@ -16,7 +16,7 @@ MEANING: dict[str, str] = {
     "step": "steps done",
     "samples": "per-sample gradients evaluated by all agents so far",
     "bits": "bits one agent has sent, by the paper's formula, a broadcast counted once",
-    "wire_bytes": "bytes all agents have put on all links, as encoded",
+    "wire_bytes": "bytes that all agents have sent over all links, as encoded",
     "sent_bytes": "bytes all processes have sent for the messages of the algorithm, frames included",
     "eval_bytes": "bytes all processes have sent for evaluation and agreement, apart from those of the algorithm",
     "seconds": "time spent on steps, evaluation not included",
@@ -49,7 +49,7 @@ MEANING: dict[str, str] = {
 def measure(problem: Problem, x: Tensor, gradient: bool = True) -> dict[str, float]:
     """The measures of models ``x [n, d]``: of the global f at every agent and at the mean, and their disagreement."""
     if all(torch.equal(x[0], row) for row in x[1:]):
-        x = x[:1]  # as before the first step: one model need not be looked at n times
+        x = x[:1]  # as before the first step: one model is evaluated once, not n times
     mean = x.mean(dim=0, keepdim=True)
     seen = problem.evaluate(torch.cat([x, mean]), gradient)
     here = local_measures(x, mean, _some(seen, slice(-1)), _some(seen, slice(-1, None)))
@@ -59,7 +59,7 @@ def measure(problem: Problem, x: Tensor, gradient: bool = True) -> dict[str, flo
 def local_measures(x: Tensor, mean: Tensor, seen: Evaluation, at_mean: Evaluation) -> dict[str, float]:
     """The measures of some agents' models ``x``, and of the average ``mean [1, d]`` of all of them.
 
-    seen, at_mean: what they are worth on everybody's data; accuracies are counts of hits here.
+    seen, at_mean: their evaluations on the data of all agents; accuracies are counts of correct samples here.
     """
     found = {"loss_worst": float(seen.loss.max()), "loss_at_mean": float(at_mean.loss[0])}
     if seen.gradient is not None and at_mean.gradient is not None:
@@ -74,7 +74,7 @@ def local_measures(x: Tensor, mean: Tensor, seen: Evaluation, at_mean: Evaluatio
 
 
 def overall_measures(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The measures of all agents from those of some; ``count`` and ``test_count`` say of how many samples hits are."""
+    """The measures of all agents from those of some; ``count`` and ``test_count``: samples behind the counts of correct ones."""
     first = parts[0]
     found = {name: first[name] for name in first if name not in ("count", "test_count")}
     for name in found:

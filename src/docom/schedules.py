@@ -1,4 +1,4 @@
-"""Step sizes over time. Every step size may be a number or one of these.
+"""Step sizes over time. Every step size is a number or one of these schedules.
 
 >>> float(Steps(0.1, at=(10, 20))(15))
 0.010000000000000002
@@ -16,7 +16,7 @@ from docom.names import nearest, split_spec
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """A step size as a function of the step t = 0, 1, ...; it starts at ``value`` and never grows."""
+    """A step size as a function of the step t = 0, 1, ...; it starts at ``value`` and never increases."""
 
     value: float
 
@@ -103,5 +103,5 @@ def parse(spec: str | float | Schedule) -> Schedule:
         if named or name != "steps":
             raise ValueError
     except ValueError:
-        raise ValueError(f"{spec!r} is no schedule; spell it as {example!r}") from None
+        raise ValueError(f"{spec!r} is not a schedule; write it as {example!r}") from None
     return Steps(value, at, factor)

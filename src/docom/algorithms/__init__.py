@@ -1,6 +1,6 @@
-"""Every method, one file each. A new one is a file and a line here: what it says of itself is all that the rest needs.
+"""Every method, one file each. A new one is a file and a line here: all other modules read what the class declares.
 
-A user's method comes in by the same `register`, from a script or a plugin.
+A user's method is added by the same `register`, from a script or a plugin.
 """
 
 # ruff: noqa: I001  # the order of the methods is that of tables and legends

@@ -1,7 +1,7 @@
 """What an algorithm is.
 
 A frozen dataclass holds its settings; four methods are its update rule, written for rows ``[m, d]`` of the local agents.
-A step is cut at the gradient, so that the simulator, real processes and a user's own training loop run the same lines:
+A step is divided at the gradient, so that the simulator, real processes and a user's own training loop run the same code:
 
 * ``init(x0, grad0, channels, hyper)``: the state before step 0.
 * ``advance(state, channels, hyper)``: the first half of step t, up to where gradients are needed; sets ``state.points``.
@@ -31,10 +31,10 @@ from docom.schedules import Schedule, Step
 
 
 class Hyper:
-    """The step sizes of one step, by name: ``hyper.lr``; and which step it is.
+    """The step sizes of one step, by name, as in ``hyper.lr``; and the number of the step.
 
-    first: whether this is step 0. t: the number of the step. On a GPU a step that does not look at ``t`` is captured once and
-    replayed, which is faster; a step size that follows t is better declared, and given as a schedule.
+    first: whether this is step 0. t: the number of the step. On a GPU a step that does not read ``t`` is captured once and
+    replayed, which is faster; so declare a step size that depends on t, and give it as a schedule.
 
     >>> Hyper(3, {"lr": 0.1}).lr
     0.1
@@ -60,7 +60,7 @@ class Hyper:
 
 
 class State:
-    """The named rows of an algorithm, and the points where it wants gradients next.
+    """The named rows of an algorithm, and the points where it needs gradients next.
 
     >>> import torch
     >>> state = State(x=torch.zeros(2, 3), g=torch.ones(2, 3))
@@ -95,13 +95,13 @@ class Facts:
     """A method at a glance, for tables and figures: where it comes from, what a step costs, how it is shown."""
 
     paper: str
-    messages: str  # vectors sent to each neighbour a step
+    messages: str  # vectors sent to each neighbour per step
     gradients: str  # per-sample gradients per step at batch b
-    memory: int  # rows of d numbers per agent keeps, channels included
+    memory: int  # rows of d numbers that an agent keeps, channels included
     reaches_optimum: bool  # reaches the exact optimum with full gradients on heterogeneous data
-    title: str = ""  # its name for people; by default the one it is registered by
+    title: str = ""  # its name in tables and figures; by default the name under which it is registered
     colour: str = ""  # of its curves, such as "#d62f4b"; by default one that no other method has
-    when: str = ""  # when to take it, in a sentence
+    when: str = ""  # when to take it, in one sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Algorithm(ABC):
     # Each variable that is communicated: "compressed", "uncompressed" or "mean" (see docom.channels.open_channels).
     channels: ClassVar[dict[str, str]]
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
-    # The rows whose average over the agents is that of other rows at all times: the tracker and what it tracks.
+    # The rows whose average over the agents always equals that of other rows: the tracker and what it tracks.
     tracked: ClassVar[tuple[str, str] | None] = None
     # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
     compares_models: ClassVar[bool] = False
@@ -152,7 +152,7 @@ class Algorithm(ABC):
 
     @property
     def points_per_step(self) -> int:
-        """Gradients a step on one batch: 1, or 2 for methods that compare two models on it."""
+        """Gradients per step on one batch: 1, or 2 for methods that compare two models on it."""
         return 1
 
     @property
@@ -190,7 +190,7 @@ class Algorithm(ABC):
         return found
 
     def hyper(self, t: int, **given: Any) -> Hyper:
-        """The step sizes of step t; those that are given instead of the method's own."""
+        """The step sizes of step t; given ones replace the method's own."""
         return Hyper(t, {name: schedule(t) for name, schedule in self.schedules().items()} | given, self.name)
 
     @property

@@ -58,14 +58,14 @@ class BEER(Algorithm):
         return State(x=x0.clone(), v=grad0.clone(), g_old=grad0.clone())
 
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
-        """The model step, with the copies of the round before."""
+        """The model step, with the copies of the previous round."""
         x, model = state.x, channels["model"]
         combine(x, (1, x), (hyper.gamma, model.gap), (-hyper.lr, state.v))
         model.push(x)
         state.points = (x,)
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
-        """The tracker step, with the copies of the round before."""
+        """The tracker step, with the copies of the previous round."""
         v, g_old, tracker = state.v, state.g_old, channels["tracker"]
         combine(v, (1, v), (hyper.gamma, tracker.gap), (1, grads[0]), (-1, g_old))
         tracker.push(v)

@@ -45,7 +45,7 @@ def parse_prox(spec: str) -> L1:
     except ValueError:
         weight = -1.0
     if named or not weight >= 0:
-        raise ValueError(f"{spec!r} is no proximal map; spell it as 'l1:1e-3', with a weight >= 0")
+        raise ValueError(f"{spec!r} is not a proximal map; write it as 'l1:1e-3', with a weight >= 0")
     return L1(weight)
 
 

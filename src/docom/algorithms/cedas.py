@@ -27,12 +27,12 @@ class CEDAS(Algorithm):
 
     lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies, at most 1 / (1 + omega) for a compressor of
         relative variance omega.
-    Wants an unbiased compressor such as "quantize:8,unbiased=true": with contractions (top-k, the rescaled quantiser) agents
-        were seen to drift apart, the faster the larger gamma is.
+    Needs an unbiased compressor such as "quantize:8,unbiased=true": with contractions (top-k, the rescaled quantiser) agents
+        were observed to drift apart, faster for a larger gamma.
     first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
     Memory 4 d and the gradient, one compressed message and b gradients per step. mean(dual) = 0.
 
-    Differs from the paper: biased compressors are admitted as they are, not wrapped.
+    Differs from the paper: biased compressors are allowed and used without a wrapper.
 
     >>> CEDAS(lr=0.01, gamma=0.2, alpha=0.05).first_local_step
     True

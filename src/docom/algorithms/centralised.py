@@ -18,16 +18,16 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class AllReduceSGD(Algorithm):
-    """Parallel minibatch SGD with heavy ball, as DDP does it.
+    """Parallel minibatch SGD with heavy ball, as in DDP.
 
     ::
 
         m <- mu m + mean_i grad_i(theta);   theta <- theta - eta m
 
     lr: eta. momentum: mu, in [0, 1). Memory 2 d and the gradient; a ring all-reduce sends 2 (n - 1) / n vectors per agent
-    and step. b gradients per step.
+    and step; b gradients per step.
 
-    Differs from the paper: not part of it; the yardstick.
+    Differs from the paper: not part of it; a reference.
 
     >>> AllReduceSGD(lr=0.1, momentum=0.9).name
     'allreduce-sgd'
@@ -67,7 +67,7 @@ class AllReduceSGD(Algorithm):
 @register
 @dataclass(frozen=True)
 class AllReduceSTORM(Algorithm):
-    """STORM with the batches of all agents: the ceiling of what DoCoM can reach.
+    """STORM with the batches of all agents: the limit of what DoCoM can reach.
 
     Cutkosky and Orabona, "Momentum-based variance reduction in non-convex SGD", NeurIPS 2019::
 
@@ -101,7 +101,7 @@ class AllReduceSTORM(Algorithm):
 
     @property
     def points_per_step(self) -> int:
-        """Two, but for beta = 1."""
+        """Two, except with beta = 1."""
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property

@@ -66,7 +66,7 @@ class D2(Algorithm):
         return State(x=x0.clone(), psi=x0.clone(), g=grad0.clone())
 
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
-        """psi holds what is mixed until the mixing is done, so that no third row is needed."""
+        """Until the mixing is done psi holds what is mixed, so that no third row is needed."""
         x, psi, g = state.x, state.psi, state.g
         combine(psi, (2, x), (-hyper.lr, g), (-1, psi))  # psi_new + theta - psi_old
         mixed = channels["model"].mix(psi)

@@ -6,8 +6,8 @@ A step size is declared once, beside its default::
     gamma: Step | str = consensus_step("model")
     beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
 
-The check of what a user gives, ``gamma="auto"``, the values that `docom tune` tries, what an optimizer's parameter groups may
-say, and the tables of the documentation all follow. The names are the author's to choose.
+The check of given values, ``gamma="auto"``, the values that `docom tune` tries, what parameter groups of an optimizer may set,
+and the tables of the documentation are all read from it. The author of a method chooses the names.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ RESERVED = {"t": "is the number of the step", "first": "says whether a step is t
 class StepSize:
     """What a method declares about one of its step sizes.
 
-    above, at_least, below, at_most: its range; a schedule is checked where it starts, since it never grows.
+    above, at_least, below, at_most: its range; a schedule is checked at its start, since it never increases.
     schedulable: whether it may change during the run.
-    grid: what `docom tune` tries; nothing for none. A consensus step is tried from the compressor's contraction up to 1.
+    grid: the values that `docom tune` tries; empty: not tuned. A consensus step starts at the compressor's contraction.
     learning_rate: whether it multiplies the gradient: what torch's learning rate schedulers drive in an optimizer.
     divides: whether the method divides by it, so that it can never be zero.
     consensus_of: the variables that move by ``share`` times this step size times their gap; "auto" measures it.
     damping_of: the variables whose public copies move by this share of a message.
-    like: the step size that None stands for.
+    like: the step size that is used for None.
     """
 
     above: float | None = None
@@ -77,7 +77,7 @@ class StepSize:
         )
 
     def check(self, method: str, name: str, value: Any) -> None:
-        """Refuse what cannot be this step size of that method."""
+        """Raise unless the value can be this step size of this method."""
         if value is None and self.like is not None:
             return
         if isinstance(value, str) and value == AUTO:
@@ -115,7 +115,7 @@ def step_size(
 ) -> Any:
     """A field of a method that is a step size: a number, or a schedule of them; see `StepSize`.
 
-    Without a bound from below it is positive. Without a default it must be given.
+    Without a lower bound it must be positive. Without a default it must be given.
     """
     if above is None and at_least is None:
         above = 0
@@ -124,7 +124,7 @@ def step_size(
 
 
 def learning_rate(default: Any = MISSING, *, divides: bool = False, grid: tuple[float, ...] = RATES) -> Any:
-    """The step size along the gradient. A method has one.
+    """The step size along the gradient; a method has one.
 
     divides: the method divides by it, so that not even a scheduler may set it to zero.
     """
@@ -134,14 +134,14 @@ def learning_rate(default: Any = MISSING, *, divides: bool = False, grid: tuple[
 def consensus_step(*variables: str, default: Any = AUTO, share: float = 1.0, like: str | None = None) -> Any:
     """The step size along the gap of these variables, in (0, 1].
 
-    default: "auto" measures it before the run; None, with ``like``, stands for another consensus step.
-    share: the part of it by which the variables really move (one half where a method mixes with (I + W) / 2).
+    default: "auto" measures it before the run; None, with ``like``, means the value of another consensus step.
+    share: the factor by which the variables really move (one half if a method mixes with (I + W) / 2).
     """
     return _field(default, StepSize(above=0, at_most=1, consensus_of=variables, share=share, like=like))
 
 
 def compressor_of(variable: str) -> Any:
-    """A field that may hold a compressor for the messages of this variable; None is that of the run."""
+    """A field for a compressor of this variable's messages; None means that of the run."""
     return field(default=None, metadata={COMPRESSOR_OF: variable})
 
 

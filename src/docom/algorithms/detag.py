@@ -69,7 +69,7 @@ class DeTAG(Algorithm):
             raise ValueError(f'detag: tracker_in_step is "mixed", "updated" or "old", got {self.tracker_in_step!r}')
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
-        """The tracker and the previous gradient start at zero together: mean(y) = mean(grad_old) for ever."""
+        """The tracker and the previous gradient start at zero together: mean(y) = mean(grad_old) always."""
         return State(x=x0.clone(), y=0 * x0, g=grad0.clone(), g_old=0 * x0)
 
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:

@@ -37,11 +37,11 @@ class DoCoM(Algorithm):
     b_0        b0                 first batch, all local data by default
     =========  =================  ==========================================================================
 
-    Memory 8 d per agent (7 d with beta = 1), two messages and 2 b gradients (b with beta = 1) a step.
+    Memory 8 d per agent (7 d with beta = 1), two messages and 2 b gradients (b with beta = 1) per step.
 
-    order: "alg1" uses this round's copies in the gossip, as printed; "stale" those of the round before, then refreshes
-        them, as the authors' multi-process code does (that is MoTEF-VR with copies that start at the model).
-    heavy_ball: the step follows ``m = heavy_ball m + g``; the authors' code has 0.9, the paper none. Costs d more.
+    order: "alg1" uses this round's copies in the gossip, as printed; "stale" those of the previous round, then updates
+        them, as the authors' multi-process code does (this is MoTEF-VR with copies that start at the model).
+    heavy_ball: the step follows ``m = heavy_ball m + g``; 0.9 in the authors' code, none in the paper. Needs d more memory.
 
     Differs from the paper: nothing with the defaults (V_prev is not kept: the increment goes to g before v moves).
 
@@ -83,7 +83,7 @@ class DoCoM(Algorithm):
 
     @property
     def points_per_step(self) -> int:
-        """Two, but for beta = 1, where the old gradient drops out."""
+        """Two, except with beta = 1, where the old gradient is not used."""
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
@@ -128,7 +128,7 @@ class DoCoM(Algorithm):
                 (g, [(1, g), (1, fresh), (-(1 - beta), old), (-beta, v), *stale]),
                 (v, [(1, fresh), (1 - beta, v), (-(1 - beta), old)]),
             )
-        del grads, fresh, old  # their memory may serve for the message
+        del grads, fresh, old  # their memory may be used for the message
         gap = tracker.push(g)  # l. 14, eq. docom_e
         if self.order == "alg1":
             combine(g, (1, g), (hyper.gamma_g, gap))  # l. 16, eq. docom_d

@@ -26,7 +26,7 @@ class EXTRA(Algorithm):
 
     lr: eta. Memory 2 d and the gradient, one uncompressed message and b gradients per step.
 
-    Differs from the paper: written with ``c_k = (I + W)/2 theta_k - eta grad(theta_k)`` kept from the step before, which
+    Differs from the paper: written with ``c_k = (I + W)/2 theta_k - eta grad(theta_k)`` kept from the previous step, which
     is the same sum and saves two rows.
 
     >>> EXTRA(lr=0.1).name

@@ -18,7 +18,7 @@ from docom.numerics import combine_in_turn
 @register
 @dataclass(frozen=True)
 class GTHSGD(Algorithm):
-    """What DoCoM is without compression: tracking of variance-reduced gradients, adapt then combine.
+    """DoCoM without compression: tracking of variance-reduced gradients, adapt then combine.
 
     Xin, Khan and Kar, "A hybrid variance-reduced method for decentralized stochastic non-convex optimization", ICML
     2021::
@@ -50,12 +50,12 @@ class GTHSGD(Algorithm):
         reaches_optimum=True,
         title="GT-HSGD",
         colour="#8a5cc2",
-        when="What DoCoM is for, on a network that is fast enough to send whole vectors.",
+        when="The same tasks as DoCoM, on a network that is fast enough to send whole vectors.",
     )
 
     @property
     def points_per_step(self) -> int:
-        """Two, but for beta = 1, where the old gradient drops out."""
+        """Two, except with beta = 1, where the old gradient is not used."""
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property

@@ -26,10 +26,10 @@ class LEAD(Algorithm):
         dual += gamma / (2 eta) (I - W) y_hat;   theta <- theta - eta grad - eta dual
 
     lr: eta. gamma: consensus step, or "auto". alpha: damping of the copies; 0.5 suits unbiased quantisers, biased
-    compressors such as top-k want 0.1 or less. first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
+    compressors such as top-k need 0.1 or less. first_local_step: step 0 is ``theta - eta grad`` alone, nothing is sent.
     Memory 4 d and the gradient, one compressed message and b gradients per step. mean(dual) = 0.
 
-    Differs from the paper: nothing known (start and settings from memory of it).
+    Differs from the paper: no known difference; start and defaults were written without the text at hand.
 
     >>> LEAD(lr=0.1, gamma=1.0, alpha=0.5).first_local_step
     True

@@ -17,7 +17,7 @@ from docom.numerics import combine
 @register
 @dataclass(frozen=True)
 class MomentumTracking(Algorithm):
-    """DSGD with heavy ball whose difference from the average momentum is tracked away.
+    """DSGD with heavy ball; tracking removes the difference of each agent's momentum from the average.
 
     Takezawa et al., "Momentum tracking: momentum acceleration for decentralized deep learning on heterogeneous data",
     2022, with u and c starting at zero::

@@ -1,6 +1,6 @@
-"""How fast the simulator is: every step beside the plain PyTorch steps of `benchmarks/yardsticks.py`, in turns.
+"""How fast the simulator is: every step compared with the plain PyTorch steps of `benchmarks/yardsticks.py`, alternately.
 
-`measure` runs all cases, `judge` compares them with what they are meant to reach, `report` shows them.
+`measure` runs all cases, `judge` compares them with the targets, `report` shows them.
 """
 
 from __future__ import annotations

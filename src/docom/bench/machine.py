@@ -1,4 +1,4 @@
-"""On what a benchmark ran."""
+"""The machine on which a benchmark ran."""
 
 from __future__ import annotations
 

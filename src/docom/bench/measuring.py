@@ -17,7 +17,7 @@ from docom.bench.targets import judge
 from docom.bench.tasks import yardsticks
 from docom.bench.timing import QUICK, Pace
 
-LARGE = 20_000_000  # numbers of a large model; a CPU gets fewer, which shows the same
+LARGE = 20_000_000  # numbers of a large model; fewer on a CPU, which shows the same
 LARGE_ON_CPU = 2_000_000
 
 
@@ -48,7 +48,7 @@ def measure(
 
 
 def _command(device: str, quick: bool, only: str | None) -> str:
-    """What to type to measure the same, wherever its files go."""
+    """The command that measures the same, without the names of its output files."""
     options = [*(["--device", device] if device != "cpu" else []), *(["--quick"] if quick else [])]
     return shlex.join(["docom", "bench", *options, *(["--only", only] if only is not None else [])])
 

@@ -35,7 +35,7 @@ def push_case(device: str, pace: Pace) -> Case:
     graph = network("ring", ROWS)
     transport = InProcess(graph.degrees, device=device)
     draw = torch.Generator(device).manual_seed(0)
-    # New rows every time: pushed twice, a row's largest differences would be gone.
+    # New rows every time: in a second push of the same row, its largest differences would be gone.
     fresh = cycle([torch.randn(ROWS, WIDTH, device=device, generator=draw) for _ in range(4)])
     subjects: dict[str, Subject] = {}
     for compressor in ("topk:0.05", "quantize:4", "none"):
@@ -74,7 +74,7 @@ def codec_case(pace: Pace) -> Case:
 
 
 class Still(Problem):
-    """Gradients that are simply there: what is left of a step is the update and its gossip."""
+    """Gradients that cost nothing: what remains of a step is the update and its gossip."""
 
     def __init__(self, agents: int, dimension: int) -> None:
         self.layout, self.counts = Layout.flat(dimension), torch.ones(agents, dtype=torch.int64)
@@ -111,7 +111,7 @@ class Still(Problem):
 
 
 class Springs(Still):
-    """Gradients that are made anew every step and let go, as those of a model are."""
+    """Gradients that are allocated and freed in every step, as those of a model are."""
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
         """See `Problem.to`; there is no data."""
@@ -126,7 +126,7 @@ class Springs(Still):
 
 
 class Ready(ProblemOracle):
-    """An oracle that hands out the gradients of `Still` without looking at the points."""
+    """An oracle that returns the gradients of `Still` without reading the points."""
 
     def __call__(self, points: Sequence[Tensor], step: Moment, spent: Tensor | None = None) -> list[Tensor]:
         """See `ProblemOracle.__call__`."""
@@ -134,7 +134,7 @@ class Ready(ProblemOracle):
 
 
 def large_case(device: str, pace: Pace, dimension: int) -> Case:
-    """DoCoM's update with both compressed gossips, beside reading and writing its vectors once."""
+    """DoCoM's update with both compressed gossips, compared with reading and writing its vectors once."""
     case = Case("large", f"DoCoM's update without gradients, n = {LARGE_AGENTS}, d = {dimension:,}")
     item = LARGE_AGENTS * dimension * 4
     if torch.device(device).type == "cuda":
@@ -163,7 +163,7 @@ def _large(problem: Problem, compressor: str, device: str) -> Simulation:
 
 
 def most_memory(compressor: str, dimension: int, device: str) -> int:
-    """Bytes on the GPU at the worst moment of a run, its beginning included."""
+    """The largest number of bytes on the GPU during a run, including its start."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()

@@ -17,11 +17,11 @@ BARS = {
     "none": ("docom, no compression", "#56b4e9"),
     GRADIENTS: ("its two gradients alone", "#b3d9ee"),
 }
-WIDE = 200  # a longest bar so many times the shortest asks for a logarithmic axis
+WIDE = 200  # from this ratio of the longest to the shortest bar the axis is logarithmic
 
 
 def draw(results: Results, path: Path) -> None:
-    """A panel a problem: the time of a DoCoM step beside its yardsticks, with quartiles."""
+    """One panel per problem: the time of a DoCoM step and of its yardsticks, with quartiles."""
     from matplotlib.figure import Figure
 
     cases = {title: results.cases.get(f"{name} docom") for name, title in PROBLEMS.items()}

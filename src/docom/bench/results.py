@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: cases with their times and facts, the machine, and the verdict on every target."""
+"""The results of a benchmark: cases with their times and facts, the machine, and the verdict on every target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 @dataclass
 class Case:
-    """Subjects that were measured side by side: seconds a call, turn by turn; and single numbers beside them."""
+    """Subjects that were measured alternately: seconds per call, turn by turn; and single numbers besides."""
 
     name: str
     about: str
@@ -27,7 +27,7 @@ class Case:
         return ratio(self.times[over], self.times[under])
 
     def seconds(self, subject: str) -> Spread:
-        """Of one call."""
+        """The time of one call."""
         return Spread.of(self.times[subject])
 
 
@@ -92,7 +92,7 @@ def _micro(seconds: float) -> float:
 
 
 def read(path: Path) -> Results:
-    """What `Results.write` wrote."""
+    """Read what `Results.write` wrote."""
     values = json.loads(path.read_text())
     if values.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {values.get('schema')!r}, this version reads {SCHEMA}; measure again")

@@ -1,4 +1,4 @@
-"""Whole runs: how cost grows with the number of agents, what evaluation takes of them, and what starting takes."""
+"""Whole runs: how the cost grows with the number of agents, the share of evaluation, and the time to start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED = 20  # samples per agent in the scaling runs, whose memory is not what i
 
 
 def scaling_case(module: ModuleType, device: str, pace: Pace, counts: tuple[int, ...] = AGENTS) -> Case:
-    """MLPs on a ring, DoCoM with top-k 5%: time a step and agent, and memory beside the data."""
+    """MLPs on a ring, DoCoM with top-k 5%: time per step and agent, and memory besides the data."""
     tasks = {count: mlp(module, device, False, count, SHARED) for count in counts}
     runs = {f"n = {count}": start(task, "docom", "topk:0.05", device).take_step for count, task in tasks.items()}
     times = interleave(runs, pace, device)
@@ -73,7 +73,7 @@ def peak(agents: int, device: str) -> float:
 
 
 def _memory(device: str, peak: bool) -> int:
-    """Bytes in use now, or the most that were."""
+    """Bytes in use now, or the largest number so far."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()
     name = "VmHWM" if peak else "VmRSS"
@@ -83,7 +83,7 @@ def _memory(device: str, peak: bool) -> int:
 
 
 def evaluation_case(quick: bool, turns: int) -> Case:
-    """What evaluation takes of the default runs of two presets, DoCoM with top-k."""
+    """The share of evaluation in the default runs of two presets, DoCoM with top-k."""
     home = data_home()
     real = not quick and any(entry.name == "mnist" and entry.present for entry in listing(home))
     images = "MNIST" if real else "images like MNIST's"
@@ -112,7 +112,7 @@ def evaluation_case(quick: bool, turns: int) -> Case:
 
 
 def _like_mnist(quick: bool) -> Problem:
-    """Random images of MNIST's number, one class per agent; as there, a third of the pixels are blank."""
+    """Random images, as many as MNIST has, one class per agent; as in MNIST, a third of the pixels are blank."""
     count = 60 if quick else 6_000
     data = [
         (_framed(inputs), torch.full_like(targets, agent))
@@ -129,7 +129,7 @@ def _framed(pictures: Tensor) -> Tensor:
 
 
 def _seconds(config: RunConfig, problem: Problem) -> tuple[float, float]:
-    """Of all evaluations and of all steps of a run."""
+    """The seconds of all evaluations and of all steps of a run."""
     simulation = assemble(config, problem)
     training = simulation.begin()
     measured = measurement(config, simulation.problem, training)
@@ -157,7 +157,7 @@ docom.simulate(problem, docom.DoCoM(lr=0.01, gamma=0.2, beta=0.01), compressor={
 
 
 def startup_case(turns: int, steps: int = 200) -> Case:
-    """What a process takes before it does anything, and a short run with and without compiled kernels."""
+    """The time a process takes to start, and that of a short run with and without compiled kernels."""
     python = [sys.executable]
     programs = {
         "import torch": [*python, "-c", "import torch"],

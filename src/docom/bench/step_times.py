@@ -1,4 +1,4 @@
-"""One step of four methods on the paper's three problems, beside the plain PyTorch steps."""
+"""One step of four methods on the paper's three problems, compared with the plain PyTorch steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from docom.simulator import Simulation
 
 COMPRESSORS = ("topk:0.05", "quantize:4", "none")
 METHODS = ("docom", "choco-sgd", "beer", "gt-hsgd")
-# Small enough that no method runs away on random data however often it is called.
+# Small enough that no method diverges on random data, however often it is called.
 LR, GAMMA, BETA = 1e-4, 0.1, 0.01
 GRADIENTS = "gradients alone"
 
 
 def step_cases(module: ModuleType, device: str, pace: Pace, quick: bool, only: str | None = None) -> Iterator[Case]:
-    """A case a problem and method, its compressors and yardsticks side by side; those whose name starts with ``only``."""
+    """One case per problem and method, with its compressors and yardsticks; those whose name starts with ``only``."""
     methods = METHODS[:1] if quick else METHODS
     for title, build in TASKS.items():
         names = {f"{title} {method}": method for method in (methods if title != "module" else METHODS[:1])}
@@ -72,7 +72,7 @@ def plain(kind: Any, task: Task, method: str, compressor: str, training: Trainin
 
 
 def _gradients(training: Training) -> Subject:
-    """The gradients of a step and nothing else; on a GPU recorded and replayed, as the step itself is."""
+    """The gradients of a step and nothing else; on a GPU captured and replayed, as the step itself is."""
     oracle = training.oracle
     points = [training.algorithm.iterate(training.state).clone() for _ in range(training.algorithm.points_per_step)]
     if not training.capturable:

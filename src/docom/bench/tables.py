@@ -11,7 +11,7 @@ PROBLEMS = {"linear": "linear", "mlp": "MLP", "lenet": "LeNet-5", "module": "MLP
 
 
 def machine(results: Results) -> str:
-    """One sentence: where, with what, by which command."""
+    """One sentence: on which machine, with which versions, by which command."""
     facts = results.machine
     where = facts["gpu"] + ", " if "gpu" in facts else ""
     threads = "1 thread" if facts["threads"] == 1 else f"{facts['threads']} threads"
@@ -37,7 +37,7 @@ def show(verdict: Verdict) -> str:
 
 
 def steps(results: Results) -> str:
-    """Times of a step, a row a problem, method and compressor."""
+    """Times per step, one row per problem, method and compressor."""
     lines = [
         "| problem | method | compressor | a step | plain vectorised step | times faster | over no compression |",
         "|---|---|---|---|---|---|---|",
@@ -64,7 +64,7 @@ def _step(case: Case, problem: str, method: str, compressor: str) -> str:
 
 
 def yardsticks(results: Results) -> str:
-    """DoCoM with top-k beside all four yardsticks."""
+    """DoCoM with top-k and all four yardsticks."""
     lines = [
         "| problem | DoCoM, top-k 5% | no compression | two gradients alone | plain vectorised | naive loop |",
         "|---|---|---|---|---|---|",
@@ -92,7 +92,7 @@ def rest(results: Results) -> str:
 
 
 def time(seconds: float) -> str:
-    """A time for people."""
+    """A time in a readable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

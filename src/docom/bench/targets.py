@@ -1,4 +1,4 @@
-"""What the simulator is meant to reach, and whether it did."""
+"""The targets of the simulator, and whether they were met."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPK, BITS, NONE = "topk:0.05", "quantize:4", "none"
 
 @dataclass(frozen=True)
 class Target:
-    """A number of one case that should be at least, or at most, so much."""
+    """A bound on a number of one case, from below or from above."""
 
     what: str
     case: str
@@ -112,7 +112,7 @@ def gpu_targets() -> Iterator[Target]:
 
 def judge(cases: dict[str, Case], device: str, quick: bool = False) -> list[Verdict]:
     """The verdicts on all targets whose cases were measured."""
-    if quick:  # a few calls say nothing
+    if quick:  # a few calls prove nothing
         return []
     targets = gpu_targets() if device.startswith("cuda") else cpu_targets()
     return [target.judge(cases) for target in targets if target.case in cases]

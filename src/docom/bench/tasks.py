@@ -35,7 +35,7 @@ class Task:
 
 
 def yardsticks(folder: Path | None = None) -> ModuleType:
-    """The module ``benchmarks/yardsticks.py`` of the repository this package lies in, or of the folder given."""
+    """The module ``benchmarks/yardsticks.py`` of the repository of this package, or of the given folder."""
     places = [Path(__file__).parents[3] / "benchmarks", Path.cwd() / "benchmarks"] if folder is None else [folder]
     for place in places:
         if (place / "yardsticks.py").is_file():
@@ -52,7 +52,7 @@ def _load(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -87,7 +87,7 @@ def lenet(module: ModuleType, device: str, quick: bool = False) -> Task:
 
 
 def module_mlp(module: ModuleType, device: str, quick: bool = False) -> Task:
-    """The network of `mlp` as any torch module, so that gradients go the general way."""
+    """The network of `mlp` as a torch module, so that its gradients take the general path."""
     data = images(3 if quick else 10, 600, (784,), 10)
     network_of_user = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.Sigmoid(), torch.nn.Linear(100, 10))
     floats = [(SCALE * x.to(torch.float32), y) for x, y in data]
@@ -105,7 +105,7 @@ TASKS: dict[str, Callable[[ModuleType, str, bool], Task]] = {
 
 
 def images(agents: int, samples: int, shape: tuple[int, ...], classes: int) -> list[tuple[Tensor, Tensor]]:
-    """Random bytes and classes: the cost of a step does not depend on what the pictures show."""
+    """Random bytes and classes: the cost of a step does not depend on the content of the images."""
     draw = torch.Generator().manual_seed(SEED)
     return [
         (
@@ -117,7 +117,7 @@ def images(agents: int, samples: int, shape: tuple[int, ...], classes: int) -> l
 
 
 def _stacked(data: list[tuple[Tensor, Tensor]], device: str) -> tuple[Tensor, Tensor]:
-    """As floats, scaled once and for all: the plain steps pay nothing for it."""
+    """As floats, scaled once before the measurement, so that it costs the plain steps nothing."""
     inputs = torch.stack([x.flatten(1) for x, _ in data]).to(torch.float32) * SCALE
     return inputs.to(device), torch.stack([y for _, y in data]).to(device)
 

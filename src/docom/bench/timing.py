@@ -1,8 +1,8 @@
 """Times that can be compared on a machine with other work to do.
 
-Subjects take turns: each runs for a moment, again and again, and what is reported are medians over the turns with their
-quartiles. A ratio of two subjects is the median of their ratios turn by turn, so that whatever slows the machine down for
-a second slows both.
+Subjects run alternately, each for a short turn, many times; the results are medians over the turns with their quartiles.
+The ratio of two subjects is the median of their ratios turn by turn, so that a moment in which the machine is slow affects
+both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spread:
 
     @staticmethod
     def of(values: list[float]) -> Spread:
-        """Of at least one value."""
+        """The median and quartiles of at least one value."""
         if len(values) == 1:
             return Spread(values[0], values[0], values[0])
         low, _, high = quantiles(values, n=4, method="inclusive")
@@ -49,14 +49,14 @@ QUICK = Pace(0.0, 0.0, 2)
 def interleave(
     subjects: Mapping[str, Subject], pace: Pace, device: str = "cpu", clock: Callable[[], float] = perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds a call of every subject, turn by turn; each has been called before it is timed.
+    """Seconds per call of every subject, turn by turn; each has been called before it is timed.
 
-    clock: the wall's, or ``time.thread_time`` for what runs on one core, whatever else that core has to do.
+    clock: wall time, or ``time.thread_time`` for work on one core, which does not count the other work of that core.
     """
     wait = torch.cuda.synchronize if torch.device(device).type == "cuda" else _nothing
     calls = {}
     for name, subject in subjects.items():
-        for _ in range(4):  # a GPU step is recorded at its fourth call
+        for _ in range(4):  # a GPU step is captured at its fourth call
             subject()
         wait()
         calls[name] = max(1, min(1000, round(pace.turn / max(1e-7, _time(subject, 1, wait, clock)))))
@@ -71,7 +71,7 @@ def interleave(
 
 
 def ratio(over: list[float], under: list[float]) -> Spread:
-    """How many times longer the first takes, turn by turn."""
+    """How many times longer the first subject takes, turn by turn."""
     return Spread.of([a / b for a, b in zip(over, under, strict=True)])
 
 

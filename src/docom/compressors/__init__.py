@@ -1,4 +1,4 @@
-"""Compressors Q: what they keep, how much they contract, and how many bytes that takes.
+"""Compressors Q: what they keep, their contraction, and the bytes of their messages.
 
 >>> parse("topk:0.05")
 TopK(fraction=0.05, k=None, values='full', scope='global', whole=0)
@@ -34,7 +34,7 @@ __all__ = [
     "register",
 ]
 
-# Name -> class and an example of its spelling. A new compressor is one line here, or a user's call of `register`.
+# Name -> class and an example of its arguments. A new compressor is one line here, or a user's call of `register`.
 COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "none": (Identity, "none"),
     "topk": (TopK, "topk:0.05"),
@@ -48,7 +48,7 @@ COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
 
 
 def register(kind: type[Compressor]) -> None:
-    """Make a user's compressor known by its name, spelt as its ``example`` if it has one."""
+    """Make a user's compressor known by its name; its ``example``, if any, shows how to write it."""
     check_name(kind, COMPRESSORS.get(getattr(kind, "name", ""), (None, ""))[0])
     COMPRESSORS[kind.name] = (kind, getattr(kind, "example", kind.name))
 
@@ -72,7 +72,7 @@ def parse(spec: str | Compressor | None) -> Compressor:
     try:
         return kind(**{key: _number(value) for key, value in arguments.items()})
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{spec!r}: {error} (spelt as in {example!r})") from None
+        raise ValueError(f"{spec!r}: {error} (an example is {example!r})") from None
 
 
 def _number(text: str) -> str | int | float | bool:

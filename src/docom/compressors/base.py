@@ -2,7 +2,7 @@
 
 A `Compressor` is a frozen description such as ``TopK(fraction=0.05)``. ``bind(layout, dtype)`` turns it into a
 `Bound`, which knows the dimension and so its contraction, its bits and its exact number of bytes, and does the work:
-``compress`` to a message, ``decompress`` back to rows, ``encode`` to bytes and ``decode`` again, bit for bit.
+``compress`` to a message, ``decompress`` to rows, ``encode`` to bytes and ``decode`` back, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class Stamp:
-    """Who sends the rows of a message and when: all that its random draws depend on."""
+    """Key, agents and round of a message: its random draws depend on nothing else."""
 
     key: Key
     agents: Tensor
     step: Moment
 
     def part(self, number: int) -> Stamp:
-        """The stamp of one tensor of a message cut into tensors: a stream of its own."""
+        """The stamp of one tensor, in a message that has a part per tensor: a stream of its own."""
         return replace(self, key=Key(self.key.seed, self.key.stream + (number + 1) * 65536))
 
 
@@ -58,7 +58,7 @@ class Bound(ABC):
     omega: float | None = None
     bits: int
     num_bytes: int
-    lossless: ClassVar[bool] = False  # True where Q(x) = x, so that nothing need be accumulated
+    lossless: ClassVar[bool] = False  # True if Q(x) = x, so that nothing needs to be accumulated
 
     @abstractmethod
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:
@@ -66,7 +66,7 @@ class Bound(ABC):
 
     @abstractmethod
     def decompress(self, message: Any, stamp: Stamp) -> Tensor:
-        """The rows a message stands for, the same bits at sender and receiver."""
+        """The rows that a message represents, with the same bits at sender and receiver."""
 
     @abstractmethod
     def encode(self, message: Any) -> list[bytes]:
@@ -76,17 +76,17 @@ class Bound(ABC):
     def decode(self, buffers: Sequence[Buffer]) -> Any:
         """The inverse of `encode`.
 
-        Raises `docom.wire.WireError` on bytes that are no message, or one whose rows would hold a NaN or an infinity.
+        Raises `docom.wire.WireError` if the bytes are not a message, or if its rows would hold a NaN or an infinity.
         """
 
     def sparse(self, message: Any, stamp: Stamp) -> Sparse | None:
-        """The message as indices and values where it is one, so that a sum touches k numbers and not d."""
+        """The message as indices and values if it is sparse, so that a sum reads k numbers and not d."""
         return None
 
     def add(self, message: Any, hat: Tensor, gap: Tensor, by: RowMix, own: Tensor | None) -> bool:
-        """Add the rows a message stands for to the copies, ``hat += q`` and ``gap += by q``, without forming them.
+        """Add the rows of a message to the copies, ``hat += q`` and ``gap += by q``, without forming these rows.
 
-        own: which of the message's rows belong to those of ``hat``; None for all. False where that cannot be done.
+        own: which of the message's rows belong to those of ``hat``; None for all. Returns False if this is not supported.
         """
         return False
 
@@ -97,7 +97,7 @@ class Bound(ABC):
     def update_copy(
         self, x: Tensor, hat: Tensor, agents: Tensor, key: Key, moment: Tick, damping: float, flags: Tensor
     ) -> Tensor:
-        """``q = Q(x - hat)`` as rows, with ``hat += damping q`` on the way, for whoever needs no message.
+        """``q = Q(x - hat)`` as rows, and ``hat += damping q``, without forming a message.
 
         Rows with a NaN or an infinity are noted in ``flags``; nothing waits for the device.
         """
@@ -109,7 +109,7 @@ class Bound(ABC):
 
 
 class NonFinite(FloatingPointError):
-    """Rows that hold a NaN or an infinity, by their position; whoever knows the agents names them."""
+    """Rows that hold a NaN or an infinity, by position; the caller, which knows the agents, names them."""
 
     def __init__(self, rows: Tensor) -> None:
         super().__init__(f"NaN or infinity in row(s) {rows.nonzero().flatten().tolist()}")
@@ -124,7 +124,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
-        """This compressor for rows of that layout and type."""
+        """This compressor for rows of the given layout and type."""
 
 
 def kept(dimension: int, fraction: float | None, k: int | None) -> int:
@@ -138,7 +138,7 @@ def kept(dimension: int, fraction: float | None, k: int | None) -> int:
 
 
 def check_kept(name: str, fraction: float | None, k: int | None) -> None:
-    """Refuse what `kept` cannot use, before any dimension is known."""
+    """Raise for values that `kept` cannot use, before the dimension is known."""
     if (fraction is None) == (k is None):
         raise ValueError(f"{name} takes either fraction= or k=, got fraction={fraction}, k={k}")
     if fraction is not None and not 0 < fraction <= 1:
@@ -148,17 +148,17 @@ def check_kept(name: str, fraction: float | None, k: int | None) -> None:
 
 
 def check_scope(scope: str, whole: int) -> None:
-    """A compressor works on the whole vector, or on each tensor by itself, and may send small tensors as they are."""
+    """Check ``scope`` (the whole vector, or each tensor by itself) and ``whole`` (small tensors are sent uncompressed)."""
     if scope not in ("global", "tensor"):
         raise ValueError(f'scope is "global" (the whole vector) or "tensor" (each tensor by itself), got {scope!r}')
     if isinstance(whole, bool) or not isinstance(whole, int) or whole < 0:
         raise ValueError(f"whole is a number of entries >= 0, got {whole!r}")
     if whole and scope != "tensor":
         raise ValueError(
-            f'whole={whole} sends tensors of up to {whole} entries as they are, which needs scope="tensor"'
+            f'whole={whole} sends tensors of up to {whole} entries uncompressed, which needs scope="tensor"'
         )
 
 
 def float_bits(dtype: torch.dtype) -> int:
-    """Bits of a number as it travels."""
+    """Bits of a number in a message."""
     return torch.finfo(dtype).bits

@@ -1,4 +1,4 @@
-"""Between tensors and the bytes of `docom.wire`: the few codes that all compressors share."""
+"""From tensors to the bytes of `docom.wire` and back: the encodings that all compressors share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMPY: dict[torch.dtype, Any] = {torch.float32: np.dtype("<f4"), torch.float64: 
 
 
 def check_length(buffers: Sequence[Buffer], expected: int) -> None:
-    """Every message of a bound compressor has one length."""
+    """Raise unless every message has the length of this compressor's messages."""
     for buffer in buffers:
         if len(buffer) != expected:
             raise wire.WireError(f"a message of {expected} bytes was expected, got {len(buffer)}")

@@ -17,7 +17,7 @@ from docom.numerics import nonfinite_rows
 
 @dataclass(frozen=True)
 class Identity(Compressor):
-    """``Q(x) = x``. The channel then sends x itself, not a difference, and nothing is lost to rounding."""
+    """``Q(x) = x``. The channel then sends x itself, not a difference, so that no rounding errors accumulate."""
 
     name: ClassVar[str] = "none"
 

@@ -1,4 +1,4 @@
-"""Low-rank messages: one power step on each matrix of the model, from where the last message ended."""
+"""Low-rank messages: one power iteration on each matrix of the model, started from the result of the last message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Block(NamedTuple):
 
 
 def split_matrices(layout: Layout, rank: int) -> tuple[list[Block], list[slice]]:
-    """The tensors worth sending in low rank, and the spans of those sent whole: vectors and small matrices."""
+    """The tensors for which low rank saves numbers, and the spans of those sent whole: vectors and small matrices."""
     blocks, whole = [], []
     for shape, span in layout.spans():
         matrix = as_matrix(shape)
@@ -38,20 +38,20 @@ def split_matrices(layout: Layout, rank: int) -> tuple[list[Block], list[slice]]
 
 
 def first_basis(block: Block, number: int, agents: Tensor, dtype: torch.dtype, key: rng.Key) -> Tensor:
-    """Where the power steps start: uniform numbers from a shared key, ``[m, columns, rank]``."""
+    """The start of the power iterations: uniform numbers from a shared key, ``[m, columns, rank]``."""
     part = rng.Key(key.seed, key.stream + (number + 1) * 65536)
     draws = rng.uniform(part, agents, 0, block.columns * block.rank, dtype)
     return (2 * draws - 1).reshape(len(agents), block.columns, block.rank)
 
 
 def orthonormal_basis(found: Tensor, before: Tensor) -> Tensor:
-    """What was found, made orthonormal; a column that vanished keeps its direction, or it would stay zero for ever."""
+    """The found columns, made orthonormal; a zero column keeps its old direction, or it would always stay zero."""
     fresh = orthonormalise(found)
     return torch.where(fresh.abs().amax(dim=1, keepdim=True) == 0, before, fresh)
 
 
 def next_basis(found: Tensor, before: Tensor) -> Tensor:
-    """The warm start: what was found, except columns that vanished, which would stay zero for ever."""
+    """The warm start: the found columns, except zero ones, which would always stay zero."""
     largest = found.abs().amax(dim=1, keepdim=True)
     scaled = found / torch.where(largest == 0, torch.ones_like(largest), largest)
     return torch.where(largest == 0, before, scaled)
@@ -59,10 +59,11 @@ def next_basis(found: Tensor, before: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LowRank(Compressor):
-    """Rank r of every matrix-shaped tensor by one power step, warm started (PowerSGD); vectors are sent whole.
+    """Rank r of every matrix-shaped tensor by one power iteration with a warm start (PowerSGD); vectors are sent whole.
 
     With D the difference as a matrix and q the last right factor: ``p = orth(D q)``, ``q = D^T p``, ``Q(D) = p q^T``.
-    A projection, so ``|Q(x) - x| <= |x|``, but without a uniform contraction. Payload ``r (a + b)`` for an a x b matrix.
+    This is a projection, so ``|Q(x) - x| <= |x|``, but has no uniform contraction. It sends ``r (a + b)`` numbers for an
+    a x b matrix.
     """
 
     rank: int = 1
@@ -158,13 +159,13 @@ class BoundLowRank(Bound):
 
 
 def _surely_finite(left: Tensor, right: Tensor) -> bool:
-    """Whether no product of the two can leave the range of their type, seen without forming any."""
+    """Whether no product of the two can exceed the range of their type, decided without forming any."""
     largest = (left.abs().amax(dim=1).to(torch.float64) * right.abs().amax(dim=1)).sum(dim=1)
     return bool((largest < torch.finfo(left.dtype).max / 2).all())
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
-    """``left right^T`` for ``[m, a, r]`` and ``[m, b, r]``, ranks added in order so that every process gets the same."""
+    """``left right^T`` for ``[m, a, r]`` and ``[m, b, r]``, ranks added in order, so that every process gets the same bits."""
     total = left[:, :, :1] * right[:, :, :1].transpose(1, 2)
     for rank in range(1, left.shape[2]):
         total = total + left[:, :, rank : rank + 1] * right[:, :, rank : rank + 1].transpose(1, 2)

@@ -33,7 +33,7 @@ class Quantizer(Compressor):
     ``tau = 1 + min(d / s^2, sqrt(d) / s)``. Contraction 1/tau.
 
     bits: b, from 1 to 15. unbiased: leave out tau; then E Q(x) = x with variance tau - 1.
-    scope: "global", or "tensor" for one norm per tensor. whole: tensors of up to so many entries are then sent as they are.
+    scope: "global", or "tensor" for one norm per tensor. whole: tensors of up to this many entries are then sent uncompressed.
 
     Differs from the paper: ``s = 2^b - 1``, not 2^b, so that the s + 1 levels fit in b bits (its authors' code does the
     same).
@@ -90,7 +90,7 @@ class BoundQuantizer(Bound):
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Levels:
         """See `Bound.compress`."""
         norms, levels = quantise(x, hat, self.s, stamp.key, stamp.agents, stamp.step)
-        if not isfinite(float(norms.sum())):  # one number to look at; it may also be that the sum alone is infinite
+        if not isfinite(float(norms.sum())):  # one number to check first; the sum alone may also be infinite
             nonfinite = ~torch.isfinite(norms)
             if bool(nonfinite.any()):
                 raise NonFinite(nonfinite)
@@ -101,7 +101,7 @@ class BoundQuantizer(Bound):
         return self.rows(message)
 
     def rows(self, message: Levels) -> Tensor:
-        """The rows of a message: they depend on nothing else."""
+        """The rows of a message; they depend only on the message."""
         return dequantise(message.norms / (self.s * self.tau), message.levels)
 
     def add(self, message: Levels, hat: Tensor, gap: Tensor, by: RowMix, own: Tensor | None) -> bool:

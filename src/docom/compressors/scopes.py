@@ -15,9 +15,9 @@ from docom.layout import Layout
 
 
 def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype, whole: int) -> PerTensor:
-    """``compressor`` bound to every tensor of the layout with more than ``whole`` entries; the others travel as they are.
+    """``compressor`` bound to every tensor of the layout with more than ``whole`` entries; the others are sent uncompressed.
 
-    Biases and the scales of norms are a small share of a model and a large share of what it does.
+    Biases and the scales of norms are a small part of a model with a large effect on its output.
     """
     parts = []
     for shape, span in layout.spans():

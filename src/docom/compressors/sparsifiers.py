@@ -1,4 +1,4 @@
-"""Top-k and random-k: keep k entries, drop the rest."""
+"""Top-k and random-k: keep k entries, drop the others."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class TopK(Compressor):
     """Keep the k entries of largest magnitude; the lowest index wins a tie.
 
     fraction, k: keep ``max(1, floor(fraction d + 1e-9))`` entries, or exactly k.
-    values: how a kept value travels: "full" (as computed), "bf16", or an integer b for b-bit random quantisation.
-    scope: "global", or "tensor" to keep that share of every tensor. whole: tensors of up to so many entries are then
-        sent as they are.
+    values: how a kept value is sent: "full" (as computed), "bf16", or an integer b for b-bit random quantisation.
+    scope: "global", or "tensor" to keep this share of every tensor. whole: tensors of up to this many entries are then
+        sent uncompressed.
 
-    Contraction k/d (tight for flat vectors), divided by one plus the variance of a value code. Indices travel in an
+    Contraction k/d (tight for flat vectors), divided by one plus the variance of a value code. Indices are sent in an
     Elias-Fano code, within 13% of the information-theoretic bound.
     """
 
@@ -71,7 +71,7 @@ class BoundTopK(Bound):
         self.delta = k / dimension * code.delta
         self.index_bytes = wire.index_size(dimension, k)
         self.num_bytes = self.index_bytes + code.num_bytes
-        self.bits = 32 * k + code.bits  # the paper's count: 32 bits an index, 32 a value in full
+        self.bits = 32 * k + code.bits  # the paper's count: 32 bits per index and 32 per full value
         self._scratch: list[Tensor] = []
 
     def can_update_copy(self, rows: Tensor) -> bool:
@@ -118,7 +118,7 @@ class BoundTopK(Bound):
 
 @dataclass(frozen=True)
 class RandK(Compressor):
-    """Keep k uniformly drawn entries. Both ends draw the same ones from the shared key, so no index travels.
+    """Keep k uniformly drawn entries. Both ends draw the same ones from the shared key, so no index is sent.
 
     unbiased: multiply the kept entries by d/k, which makes E Q(x) = x with variance d/k - 1 but no contraction.
 

@@ -1,4 +1,4 @@
-"""How the values of a sparse message travel: in full, as bf16, or randomly quantised."""
+"""How the values of a sparse message are sent: in full, as bf16, or randomly quantised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ValueCode(ABC):
 
     @abstractmethod
     def compress(self, values: Tensor, stamp: Stamp) -> tuple[Tensor, Any]:
-        """The values as the receiver will see them, and what must travel for that."""
+        """The values as the receiver will decode them, and the code that is sent."""
 
     @abstractmethod
     def encode(self, values: Tensor, code: Any) -> list[bytes]:
@@ -37,7 +37,7 @@ class ValueCode(ABC):
 
 
 class Full(ValueCode):
-    """Every value as it is."""
+    """Every value unchanged."""
 
     delta = 1.0
 
@@ -59,9 +59,9 @@ class Full(ValueCode):
 
 
 class BFloat16(ValueCode):
-    """Every value rounded to the nearest bf16: the sender, too, goes on with the rounded one."""
+    """Every value rounded to the nearest bf16; the sender uses the rounded one, too."""
 
-    # Rounding errs by 2^-9 of each value at most: the error left is p + 2^-18 (1 - p) with p the dropped share.
+    # Rounding changes each value by at most 2^-9 of it: the total error is p + 2^-18 (1 - p) with p the dropped share.
     delta = 1.0 - 2.0**-16
 
     def __init__(self, k: int, dtype: torch.dtype) -> None:
@@ -117,7 +117,7 @@ class Quantised(ValueCode):
 
 
 def value_code(values: str | int, k: int, dtype: torch.dtype) -> ValueCode:
-    """The code named by a compressor's ``values=``: "full", "bf16", or a number of bits."""
+    """The code that a compressor's ``values=`` names: "full", "bf16", or a number of bits."""
     if values == "full":
         return Full(k, dtype)
     if values == "bf16":

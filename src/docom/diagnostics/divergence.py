@@ -1,13 +1,13 @@
-"""Seeing a run run away while it still looks well, and saying which step size to lower.
+"""Detecting early that a run diverges, and which step size to lower.
 
-The loss at the average model is the last to know: with too large a consensus step the agents drift apart around a mean that
-is still fine. The potential knows first. A run counts as diverging once its potential (the consensus gap and the gradient
-norm, for methods without one) has grown by a factor of ten over the last six records, or six stretches of 2, 4, 8, ...
-records, from each to the next, and without slowing down: noise does not do the first, a start-up from zero not the last.
+The loss at the average model shows it last: if the consensus step is too large the agents drift apart around a mean that is
+still good. The potential shows it first. A run counts as diverging once its potential (for methods without one, the consensus
+gap and the gradient norm) has grown by a factor of ten over the last six records, or over six intervals of 2, 4, 8, ...
+records, in each of them and without slowing down: noise does not grow in each, a start from zero slows down.
 
-Which step size? Where the gradient at the mean has grown too and is the larger error, the mean itself runs away: lr. Else the
-disagreement does, and gossip does not keep up: gamma if it is larger than what this graph and compressor bear, else lr, which
-drives the agents apart.
+Which step size to lower? If the gradient at the mean has grown too and is the larger error, the mean itself diverges: lr.
+Otherwise the disagreement grows: gamma if it is larger than this graph and compressor allow, else lr, which drives the agents
+apart.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Record = dict[str, float]
 
 POINTS = 6
 GROWTH = 10.0
-GREW = 2.0  # by this factor the gradient at the mean must have grown to be blamed
-SLOWING = 0.75  # rate of growth in the second half over that in the first below which a series is settling down
+GREW = 2.0  # the gradient at the mean must have grown by this factor to count as the cause
+SLOWING = 0.75  # below this ratio of the growth rates of the second and the first half a series is slowing down
 WATCHED = (("potential", 1.0), ("consensus_gap", 2.0), ("grad_norm_at_mean", 2.0))  # and its power: all are squares
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """A run seen to diverge: what grows, by which factor per step, from which step to which."""
+    """Signs that a run diverges: which measure grows, by which factor per step, from which step to which."""
 
     measure: str
     factor: float
@@ -37,7 +37,7 @@ class Divergence:
 
     def __str__(self) -> str:
         return (
-            f"step {self.last:,}: the {self.measure.replace('_', ' ')} has grown by a factor of {self.factor:.4g} a step "
+            f"step {self.last:,}: the {self.measure.replace('_', ' ')} has grown by a factor of {self.factor:.4g} per step "
             f"since step {self.first:,}"
         )
 
@@ -65,17 +65,17 @@ def advice(
     bearable: Callable[[], float | None],
     names: tuple[str, str] = ("lr", "gamma"),
 ) -> str:
-    """What to do, in a sentence.
+    """What to do, in one sentence.
 
     L, n: to weigh disagreement against the gradient. gamma: of the run, None where the method has none. bearable: measures the
-    gamma that this graph and compressor bear; called only where it matters. names: what the method calls lr and gamma.
+    largest gamma that this graph and compressor allow; called only if needed. names: what the method calls lr and gamma.
     """
     gradients = [r["grad_norm_at_mean"] for r in records if "grad_norm_at_mean" in r and r["step"] >= divergence.first]
     gradient = gradients[-1] if gradients else 0.0
     apart = L * records[-1]["consensus_gap"] / n
     sizes = f"gradient norm {gradient:.3g} at the mean, disagreement {apart:.3g} in the same unit"
     if gradients and gradient >= max(apart, GREW * gradients[0]):
-        return f"{divergence}: the average model runs away ({sizes}); lower {names[0]}, which is {lr:.3g}"
+        return f"{divergence}: the average model diverges ({sizes}); lower {names[0]}, which is {lr:.3g}"
     if gamma is not None and (limit := bearable()) is not None and gamma > limit:
         return (
             f"{divergence}: the agents drift apart ({sizes}); lower {names[1]}, which is {gamma:.3g}, to {limit:.3g} "

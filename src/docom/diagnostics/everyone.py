@@ -1,9 +1,9 @@
-"""All agents of a run, for who holds only some of them.
+"""Measures over all agents of a run, for a process that holds only some of them.
 
-What is said of a run is said of all its agents: a mean over them, a sum of their squares, the worst of them. In a run of
-several processes each has the rows of its own agents. `Everyone` is what `Diagnostics` needs of the others;
-`docom.distribute.all_agents` gives one, `Alone` is that of a process with all agents. Means are summed and rows are passed in
-agent order, and single numbers are gathered agent by agent, so that the result does not depend on who holds which agents.
+Every measure of a run is taken over all its agents: a mean, a sum of squares, the worst agent. In a run of several processes
+each has the rows of its own agents. `Everyone` is what `Diagnostics` needs from the other processes;
+`docom.distribute.all_agents` makes one, `Alone` is for a process with all agents. Means are summed and rows are passed in agent
+order, and single numbers are gathered agent by agent, so that the result does not depend on which process holds which agents.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor
 
 
 class Everyone(Protocol):
-    """The processes of a run. All of them call every method alike, in the same order."""
+    """The processes of a run. All of them call the same methods in the same order."""
 
     def words(self, text: str) -> list[str]:
-        """What every process says, by rank."""
+        """The text that every process gives, by rank."""
 
     def mean(self, x: Tensor, n: int) -> Tensor:
-        """The average ``[d]`` over all n agents of rows of which ``x`` are the local ones."""
+        """The average ``[d]`` of the rows of all n agents; ``x`` are the local ones."""
 
     def rows_of_all(self, x: Tensor, n: int) -> Iterator[tuple[Sequence[int], Tensor]]:
-        """The rows of all n agents in agent order, a process's agents and their rows at a time."""
+        """The rows of all n agents in agent order: for each process, its agents and their rows."""
 
 
 class Alone:

@@ -1,15 +1,15 @@
-"""What a run looks like from inside: the potential of the proof and its parts, and what must stay true at every step.
+"""The inside of a run: the potential of the proof and its parts, and what must hold at every step.
 
-| in the record | of which methods | what |
+| in the record | for which methods | what |
 |---|---|---|
 | `potential`, `potential_...` | DoCoM | V^t of the proof and its six weighted parts |
-| `conditions_broken` | DoCoM | how many of the theorem's step conditions the present steps break |
-| `tracker_error` | with a tracker | distance of mean(tracker) from the mean of what it tracks: zero but for rounding |
-| `drift_VARIABLE` | compressed | distance of the running sum S from (W - I) hat: zero but for rounding |
-| `delta_VARIABLE`, `delta_VARIABLE_least` | compressed | observed contraction since the last record: of all, of the worst |
+| `conditions_broken` | DoCoM | number of the theorem's conditions that do not hold |
+| `tracker_error` | with a tracker | distance of mean(tracker) from the mean of what it tracks: zero up to rounding |
+| `drift_VARIABLE` | compressed | distance of the running sum S from (W - I) hat: zero up to rounding |
+| `delta_VARIABLE`, `delta_VARIABLE_least` | compressed | contraction since the last record: of all messages, of the worst |
 
-All of it is said of all agents, whoever holds them (`everyone`): in a run of several processes each looks at its own agents,
-and all of them come to the same numbers. Every process must look, at the same steps.
+All measures are over all agents (`everyone`): in a run of several processes each evaluates its own agents, and all get the same
+numbers. Every process must measure at the same steps.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PARTS = (
 
 
 class Diagnostics:
-    """Looks at a run in progress. It changes nothing in it but for the meters it puts on the channels.
+    """Measures a run in progress. It changes nothing in it except that it sets meters on the channels.
 
-    algorithm, channels, oracle: of the run; the oracle's problem and local agents are looked at. start: the common first model,
-    where L is measured. everyone: the processes of the run, all of which have a `Diagnostics`; by default this one alone.
+    algorithm, channels, oracle: of the run; the oracle's problem and local agents are measured. start: the common first model,
+    where L is measured. everyone: the processes of the run, each of which has a `Diagnostics`; by default this one alone.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Diagnostics:
         return found
 
     def conditions(self, step: int) -> list[Condition]:
-        """The theorem's conditions on DoCoM's steps at this step, met or not; none for other methods."""
+        """The theorem's conditions on DoCoM's step sizes at this step, met or not; none for other methods."""
         constants = self.constants()
         if not isinstance(self.algorithm, DoCoM) or constants is None:
             return []
@@ -90,7 +90,7 @@ class Diagnostics:
         return [c for c in conditions(constants, None, eta, gamma, beta) if c.group == "theorem"]
 
     def constants(self) -> Constants | None:
-        """What the weights and conditions are computed from: L as measured at the start, delta in the worst case."""
+        """The constants for the weights and conditions: L as measured at the start, delta of the worst case."""
         graph = self.channels.network
         deltas = [channel.bound.delta for channel in self._copies().values()]
         if not deltas or any(delta is None for delta in deltas) or graph.n == 1:
@@ -98,7 +98,7 @@ class Diagnostics:
         return Constants(
             n=graph.n,
             rho=min(1.0, graph.rho),
-            omega_bar=max(1.0, graph.omega_bar),  # an upper bound, which the theorem wants to be at least 1
+            omega_bar=max(1.0, graph.omega_bar),  # an upper bound, which must be at least 1 in the theorem
             delta=min(float(delta) for delta in deltas if delta is not None),
             L=self.L,
             sigma=0.0,
@@ -129,26 +129,26 @@ class Diagnostics:
         return {name: sum_squares(rows) for name, rows in parts}
 
     def _potential(self, seen: dict[str, list[float]], step: int) -> dict[str, float]:
-        """V and its parts from everybody's squared lengths."""
+        """V and its parts from the squared lengths of all agents."""
         constants = self.constants()
         assert constants is not None
         eta, gamma, _ = self._steps(step)
         errors = {name: math.fsum(seen[name]) for name in PARTS}
-        errors["mean_estimator"] = seen["mean_estimator"][0]  # every process says it of the same mean
+        errors["mean_estimator"] = seen["mean_estimator"][0]  # every process computes it at the same mean
         factors = potential_factors(constants, eta, gamma)
         parts = {f"potential_{name}": factors[name] * error for name, error in errors.items()}
         broken = sum(not condition.satisfied for condition in self.conditions(step))
         return {"potential": math.fsum(parts.values()), **parts, "conditions_broken": float(broken)}
 
     def _tracker_error(self, state: Any) -> float | None:
-        """How far the trackers' mean is from the mean of what they track; None where there is no tracker."""
+        """The distance of the trackers' mean from the mean of what they track; None without a tracker."""
         if (names := self.algorithm.tracked) is None:
             return None
         tracker, tracked = (state.rows()[name].double() for name in names)
         return float(torch.linalg.vector_norm(self.everyone.mean(tracker - tracked, self.channels.network.n)))
 
     def _drift(self, channel: CompressedChannel) -> Tensor:
-        """The squared distance of each local agent's running sum from the sum that it stands for."""
+        """The squared distance of each local agent's running sum from the sum that it should equal."""
         W, mine = self.channels.network.matrix, self.oracle.agents.tolist()
         expected = -channel.hat.double()
         for agents, rows in self.everyone.rows_of_all(channel.hat, len(W)):
@@ -158,7 +158,7 @@ class Diagnostics:
         return sum_squares(channel.gap.double() - expected)
 
     def _steps(self, step: int) -> tuple[float, float, float]:
-        """eta, gamma and beta of the step that led here."""
+        """eta, gamma and beta of the last step."""
         hyper = self.algorithm.hyper(max(0, step - 1))
         return float(hyper.lr), float(hyper.gamma), float(hyper.beta)
 

@@ -1,8 +1,8 @@
 """The theory's constants, measured on a problem: L, sigma^2, heterogeneity, mu.
 
-Curvature is seen through Hessian-vector products, which central differences of gradients give for every problem there is, in
-float64 to about nine digits: ``H u = (grad(x + e u) - grad(x - e u)) / (2 e)``. All agents are measured at once, a row each.
-What is measured at a point holds at that point: a non-quadratic problem can be more curved elsewhere, so several points may be
+Curvature is measured by Hessian-vector products. Central differences of gradients give these for every problem, in float64
+with about nine digits: ``H u = (grad(x + e u) - grad(x - e u)) / (2 e)``. All agents are measured at once, one row each.
+A measurement holds at its point: a problem that is not quadratic can have more curvature elsewhere, so several points may be
 given, and the largest value counts.
 """
 
@@ -22,7 +22,7 @@ from docom.problems import Problem
 REACH = 1e-4  # of the central differences, for directions of length one
 ITERATIONS, FEW = 200, 15  # of a power iteration, at most, for one Hessian and for the mean over samples
 CLOSE, NEAR = 1e-5, 1e-3  # relative change that ends it, for one Hessian and for the mean over samples
-MOST_SAMPLES = 32  # samples (or batches) an agent is looked at with; all of its samples where it has fewer
+MOST_SAMPLES = 32  # samples (or batches) with which an agent is measured; all of its samples if it has fewer
 LARGEST_SPECTRUM = 2000  # dimension up to which a whole Hessian is formed
 
 Product = Callable[[Tensor], Tensor]
@@ -35,7 +35,7 @@ class Measured:
     smoothness: L of each f_i. mean_square: L of each agent's sampled gradients (the paper's assumption).
     variance: sigma^2 of each agent's gradient on a batch. heterogeneity: ``mean_i |grad f_i - grad f|^2``.
     gradients: ``mean_i |grad f_i|^2``, which is Gbar0 for a full first batch. loss: f. mu: the smallest eigenvalue of f's
-    Hessian, None where it was not asked for.
+    Hessian; None if not requested.
     """
 
     smoothness: tuple[float, ...]
@@ -103,7 +103,7 @@ def measure_constants(
 def smoothness(problem: Problem, rows: Tensor, seed: int = 0, agents: Tensor | None = None) -> Tensor:
     """The largest |eigenvalue| of each agent's Hessian at its row, by power iteration.
 
-    agents: whose rows they are, by default everyone's; an agent's value does not depend on the others.
+    agents: the agents of the rows, by default all; the value of an agent does not depend on the others.
     """
     who = _everyone(problem, rows) if agents is None else agents
 
@@ -114,9 +114,9 @@ def smoothness(problem: Problem, rows: Tensor, seed: int = 0, agents: Tensor | N
 
 
 def mean_square_smoothness(problem: Problem, rows: Tensor, batch_size: int = 1, seed: int = 0) -> Tensor:
-    """``|mean_j H_ij^2|^(1/2)`` of each agent: how fast gradients on a batch j move, in mean square (ass:lips).
+    """``|mean_j H_ij^2|^(1/2)`` of each agent: the mean-square Lipschitz constant of gradients on a batch j (ass:lips).
 
-    With batches of one the mean runs over an agent's own samples, all of them up to `MOST_SAMPLES`; larger batches, and
+    With batches of one sample the mean is over all of an agent's samples, up to `MOST_SAMPLES`; larger batches, and batches of
     larger data, are drawn.
     """
     batches = _batches(problem, batch_size, seed)
@@ -159,7 +159,7 @@ def strong_convexity(problem: Problem, point: Tensor) -> float:
 def hessian_product(
     problem: Problem, rows: Tensor, directions: Tensor, samples: Tensor | None, agents: Tensor
 ) -> Tensor:
-    """Each of the agents' Hessians at its row times its direction, on a batch or on all its data."""
+    """The Hessian of each agent at its row times its direction, on a batch or on all its data."""
     length = torch.linalg.vector_norm(directions, dim=1, keepdim=True)
     reach = REACH * directions / length.clamp_min(torch.finfo(rows.dtype).tiny)
     ahead, behind = problem.gradients([rows + reach, rows - reach], samples, agents)
@@ -168,13 +168,13 @@ def hessian_product(
 
 
 def local_gradients(problem: Problem, rows: Tensor, agents: Tensor | None = None) -> Tensor:
-    """The exact gradient of each agent's own f_i at its row; of everyone's, or of some agents'."""
+    """The full gradient of each agent's own f_i at its row; for all agents or for some."""
     (found,) = problem.gradients([rows], None, _everyone(problem, rows) if agents is None else agents)
     return found
 
 
 def _power(product: Product, directions: Tensor, close: float = CLOSE, iterations: int = ITERATIONS) -> Tensor:
-    """The largest |eigenvalue| of each row's operator; a row that has settled is left as it is while others go on."""
+    """The largest |eigenvalue| of each row's operator; a row that has converged is not changed while others continue."""
     found = torch.zeros(len(directions), dtype=directions.dtype, device=directions.device)
     settled = torch.zeros(len(directions), dtype=torch.bool, device=directions.device)
     for _ in range(iterations):
@@ -190,7 +190,7 @@ def _power(product: Product, directions: Tensor, close: float = CLOSE, iteration
 def _batches(problem: Problem, size: int, seed: int) -> list[tuple[Tensor, Tensor]]:
     """Batches ``[n, size]`` with the weight of each for each agent.
 
-    Single samples are gone through one by one where there are few; agents with fewer than others get weight 0 beyond them.
+    If there are few samples they are taken one by one; an agent with fewer than others gets weight 0 for the rest.
     """
     counts = problem.counts
     most = int(counts.max())

@@ -19,10 +19,10 @@ from docom.layout import Layout
 
 @dataclass
 class Evaluation:
-    """What some agents' data say of given rows, in parts that add up over agents.
+    """The evaluation of rows on the data of some agents, in parts that add up over agents.
 
-    loss, gradient: this part of ``f(x) = (1/n) sum_i f_i(x)`` and of its gradient, one a row.
-    correct, count: samples classified rightly, and all of them; None where there are no labels. Likewise for the test set.
+    loss, gradient: this part of ``f(x) = (1/n) sum_i f_i(x)`` and of its gradient, one per row.
+    correct, count: the samples that are classified correctly, and all samples; None without labels. Likewise for the test set.
     """
 
     loss: Tensor
@@ -34,7 +34,7 @@ class Evaluation:
 
     @classmethod
     def of_all(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """The evaluations of some rows each, on the same data, as one."""
+        """Evaluations of different rows on the same data, joined into one."""
         first = parts[0]
         tensors = (_joined([getattr(part, name) for part in parts]) for name in ("gradient", "correct", "test_correct"))
         gradient, correct, test_correct = tensors
@@ -63,14 +63,14 @@ def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class Problem(ABC):
-    """n agents' objectives. `counts` says how many samples each holds; batches are drawn from them with replacement."""
+    """n agents' objectives. `counts` is the number of samples of each; batches are drawn from them with replacement."""
 
     layout: Layout
     counts: Tensor
 
     @property
     def capturable(self) -> bool:
-        """Whether gradients on a batch are a fixed chain of a GPU's kernels that waits for nothing."""
+        """Whether gradients on a batch are a fixed sequence of GPU kernels that never waits for the host."""
         return False
 
     @property
@@ -89,7 +89,7 @@ class Problem(ABC):
 
     @abstractmethod
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
-        """The same problem with its data of that type in that place."""
+        """The same problem with its data in the given type on the given device."""
 
     @abstractmethod
     def gradients(
@@ -98,15 +98,15 @@ class Problem(ABC):
         """Gradients of f_i at each of the points, one row per agent of ``agents``, all points on one batch.
 
         samples: sample numbers ``[len(agents), b]``; None for all local data.
-        noise: seeds whatever else is random in the objective (dropout), the same for all points of a step.
+        noise: the seed of other randomness in the objective (dropout), the same for all points of a step.
         """
 
     def gradients_reusing(
         self, spent: int, points: Sequence[Tensor], samples: Tensor | None, agents: Tensor, noise: int = 0
     ) -> list[Tensor]:
-        """`gradients` where the point of number ``spent`` is needed no more: its gradient takes its place.
+        """`gradients` if the point of number ``spent`` is not needed any more: its gradient is written over it.
 
-        Here one point after the other; problems that can share work between them all the same have their own way.
+        By default one point after the other; problems that can still share work between points override this.
         """
         points[spent].copy_(self.gradients([points[spent]], samples, agents, noise)[0])
         others = [point for number, point in enumerate(points) if number != spent]
@@ -119,28 +119,28 @@ class Problem(ABC):
     ) -> Evaluation:
         """Every row on the data of all agents (or of some), and on the test set.
 
-        test: whether on the test set; by default where no agents are named.
+        test: whether to evaluate on the test set; by default only if no agents are given.
         """
 
     def model(self, row: Tensor) -> Any:
-        """A row in the form its user works with; the row itself unless there is a module."""
+        """A row in the form that the user works with: a module if there is one, else the row itself."""
         return row
 
     def sampled(self, count: int, seed: int) -> Self:
-        """The same problem on a fixed subset of about ``count`` training and as many test samples, for quick looks."""
+        """The same problem on a fixed subset of about ``count`` training and as many test samples, for quick evaluations."""
         raise ValueError(f"{type(self).__name__} cannot be evaluated on a subset; leave eval_samples out")
 
     def only(self, agents: Sequence[int]) -> Self:
-        """The same problem without the training data of other agents, which are never asked for; it may keep them."""
+        """The same problem without the training data of other agents, which are not needed; it may still keep them."""
         return self
 
     def data_bytes(self) -> int:
-        """Memory the data take."""
+        """Bytes of memory of the data."""
         return 0
 
 
 def subset(counts: Sequence[int], count: int, seed: int) -> list[Tensor]:
-    """Which samples of each agent a subset of about ``count`` keeps: equally many of everybody, ascending."""
+    """Which samples of each agent a subset of about ``count`` keeps: equally many of each agent, ascending."""
     draw = torch.Generator().manual_seed(seed)
     each = -(-count // len(counts))
     return [torch.randperm(m, generator=draw)[:each].sort().values for m in counts]

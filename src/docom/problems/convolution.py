@@ -1,15 +1,15 @@
-"""Convolutions of 5 x 5 kernels with pooling of 2 x 2, every agent with kernels of its own.
+"""Convolutions of 5 x 5 kernels with pooling of 2 x 2, each agent with its own kernels.
 
-The four outputs that meet in a 2 x 2 pool are four 5 x 5 kernels at work inside one 6 x 6 window of the image,
-and the windows of neighbouring pools lie 2 apart. So convolution and pooling are one product of matrices, of
+The four outputs of a 2 x 2 pool come from four 5 x 5 kernels inside one 6 x 6 window of the image, and the
+windows of neighbouring pools are 2 pixels apart. So convolution and pooling are one product of matrices, of
 four shifted copies of the kernels with the windows, and then the largest of four numbers.
 
 For the product every window must be a column of a matrix. On a CPU `columns` spreads windows along x only, into
 ``[y, channels * 6, windows along x * samples]``; the six lines that a window takes along y then follow each
 other in memory, and a plain slice is the matrix. So pixels are copied 3 times and not 25. A GPU has the bandwidth to
-copy all windows and would rather do one large product than many small ones.
+copy all windows, and is faster with one large product than with many small ones.
 
-Samples are the last dimension everywhere, which keeps inner loops long.
+Samples are the last dimension everywhere, so that inner loops are long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from torch import Tensor
 
 from docom.numerics import has_fused_update
 
-KERNEL, WINDOW, STRIDE = 5, 6, 2  # side of a kernel; of what a pool of four sees; from one pool to the next
+KERNEL, WINDOW, STRIDE = (
+    5,
+    6,
+    2,
+)  # side of a kernel; side of the window of a pool of four; distance from one pool to the next
 
 
 class Pooled(NamedTuple):
@@ -34,7 +38,7 @@ class Pooled(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What the way back needs of a layer: its columns, its kernels at their four places, what was pooled.
+    """What the backward pass needs of a layer: its columns, its kernels at their four places, the pooled outputs.
 
     images: the result ``[r, channels, y, x, b]``. pooled: on a GPU, which of the four it was.
     """
@@ -57,7 +61,7 @@ def columns_of(images: Tensor, padding: int = 0) -> Tensor:
 
 
 def convolve(kernels: Tensor, bias: Tensor, cols: Tensor, side: int) -> Layer:
-    """ReLU, pooling to ``side x side`` and convolution; the columns are as many rows' as the kernels, or one for all."""
+    """ReLU, pooling to ``side x side`` and convolution; there are columns for each row of kernels, or one set for all."""
     rows, out = kernels.shape[:2]
     if not has_fused_update(cols):
         places = spread(kernels)
@@ -71,7 +75,7 @@ def convolve(kernels: Tensor, bias: Tensor, cols: Tensor, side: int) -> Layer:
 
 
 def convolve_back(slopes: Tensor, layer: Layer) -> tuple[Tensor, Tensor, Tensor]:
-    """From slopes by a layer's images to slopes by its kernels, by its bias, and by the outputs that were pooled."""
+    """Backward pass: from gradients of a layer's images to those of its kernels, its bias and the pooled outputs."""
     rows, out, side, _, batch = slopes.shape
     if isinstance(layer.pooled, Pooled):
         by_lines = slopes.permute(2, 0, 1, 3, 4).reshape(side, rows, out, side * batch)
@@ -85,7 +89,7 @@ def convolve_back(slopes: Tensor, layer: Layer) -> tuple[Tensor, Tensor, Tensor]
 
 
 def images_back(by_outputs: Tensor, layer: Layer, channels: int) -> Tensor:
-    """From slopes by the outputs that were pooled to slopes by the images that the columns were made of."""
+    """Backward pass: from gradients of the pooled outputs to those of the images from which the columns were made."""
     side, batch = layer.images.shape[2], layer.images.shape[4]
     if not isinstance(layer.pooled, Pooled):
         from docom.numerics.gpu import windows
@@ -103,9 +107,9 @@ def columns(images: Tensor) -> Tensor:
 
 
 def uncolumns(slopes: Tensor, channels: int, batch: int) -> Tensor:
-    """`columns` backwards, from the slopes that `to_columns` makes to ``[y, r, channels, x * b]``."""
+    """Backward pass of `columns`, from the gradients that `to_columns` makes to ``[y, r, channels, x * b]``."""
     pairs, rows, _, length = slopes.shape
-    reach = STRIDE * length // batch  # from the first pixel that is a window's x-th to the last
+    reach = STRIDE * length // batch  # from the first pixel that is the x-th of a window to the last
     windows = slopes.view(pairs, rows, 2, channels, WINDOW, -1, batch).transpose(1, 2)
     images = slopes.new_zeros(pairs, 2, rows, channels, reach + WINDOW - STRIDE, batch)
     for x in range(WINDOW):
@@ -124,7 +128,7 @@ def spread(kernels: Tensor) -> Tensor:
 
 
 def unspread(slopes: Tensor, out: int) -> Tensor:
-    """`spread` backwards: the slopes of the four places added up."""
+    """Backward pass of `spread`: the sum of the gradients of the four places."""
     places = slopes.view(len(slopes), 4, out, WINDOW, -1, WINDOW)
     cuts = [(place, *divmod(place, 2)) for place in range(4)]
     four = [places[:, place, :, y : y + KERNEL, :, x : x + KERNEL] for place, y, x in cuts]
@@ -140,7 +144,7 @@ def slide(kernels: Tensor, cols: Tensor) -> Tensor:
 
 
 def to_kernels(slopes: Tensor, cols: Tensor) -> Tensor:
-    """`slide` backwards: from slopes by its outputs to slopes by its kernels."""
+    """Backward pass of `slide`: from gradients of its outputs to those of its kernels."""
     kernels = slopes.new_zeros(*slopes.shape[1:3], WINDOW * cols.shape[2])
     for y, slope in enumerate(slopes):
         kernels.baddbmm_(slope, _windows(cols, y, len(kernels)).transpose(1, 2))
@@ -148,7 +152,7 @@ def to_kernels(slopes: Tensor, cols: Tensor) -> Tensor:
 
 
 def to_columns(slopes: Tensor, kernels: Tensor) -> Tensor:
-    """`slide` backwards: from slopes by its outputs to slopes by its columns, two lines of the image at a time.
+    """Backward pass of `slide`: from gradients of its outputs to those of its columns, two lines of the image at a time.
 
     Returns ``[y / 2, r, 2 * channels * 6, windows along x * b]``: a window takes three such pairs of lines.
     """
@@ -174,7 +178,7 @@ def pool(outputs: Tensor, bias: Tensor) -> Pooled:
 
 
 def unpool(slopes: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
-    """`pool` backwards, to its outputs (whose memory the slopes take over) and to the bias."""
+    """Backward pass of `pool`: gradients of its inputs, written in their memory, and of the bias."""
     slopes = torch.ops.aten.threshold_backward(slopes, pooled.result, 0)
     bias = slopes.sum(dim=(0, 3))
     four, upper, lower, _ = pooled
@@ -185,6 +189,6 @@ def unpool(slopes: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
 
 
 def _hand_down(slopes: Tensor, first: Tensor, second: Tensor) -> None:
-    """Give the slope to the larger of two (the first if equal), zero to the other, in their own memory."""
+    """Write the gradient to the larger of two (the first if equal) and zero to the other, in their own memory."""
     torch.ops.aten.threshold_backward.grad_input(slopes, second - first, 0, grad_input=second)
     torch.sub(slopes, second, out=first)

@@ -1,4 +1,4 @@
-"""What a module's forward pass makes of a sample, found by watching one."""
+"""How many numbers a module's forward pass computes per sample, found by watching a pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Footprint(NamedTuple):
-    """Numbers a forward pass makes of one sample: all of them, and those that come out of convolutions."""
+    """How many numbers a forward pass computes per sample: all of them, and those that convolutions return."""
 
     made: float
     convolved: float
@@ -36,7 +36,7 @@ class _Watch(TorchDispatchMode):
 
 
 def watch(forward: Callable[[], Any], samples: int) -> Footprint:
-    """The footprint of a forward pass over so many samples, as it is where a gradient is wanted."""
+    """The footprint of a forward pass over ``samples`` samples, in the mode in which gradients are computed."""
     with torch.enable_grad(), _Watch() as seen:
         forward()
     return Footprint(seen.made / samples, seen.convolved / samples)

@@ -17,7 +17,7 @@ class LeafSynthetic(LinearProblem):
     """``f_i(theta) = 1/m_i sum_j sum_k phi(l_jk <x_j, theta_k>) + weight_decay/2 |theta|^2``, phi the logistic function.
 
     LEAF's synthetic data, generated here: 25 agents, 5 classes, 1,000 features and a constant one, 60% of each agent's
-    samples for training: 1,443 of them, from 470 down to 3 an agent, most agents with one class only.
+    samples for training: 1,443 of them, from 470 down to 3 per agent, most agents with one class only.
 
     Labels l_jk are +1 for the sample's class and -1 for the others, and the class predicted is that of the *lowest* score:
     minimising phi(l s) drives the score of the right class down. (The paper's text has labels 0 and 1, under which all but
@@ -26,7 +26,7 @@ class LeafSynthetic(LinearProblem):
     Args:
         agents, classes, features, data_seed: of the generator; the defaults are the paper's data.
         weight_decay: the l2 weight lambda.
-        split_seed: of the permutation that cuts each agent's samples into training and test part.
+        split_seed: of the permutation that divides each agent's samples into training and test part.
 
     >>> LeafSynthetic().dimension
     5005
@@ -65,7 +65,7 @@ class LeafSynthetic(LinearProblem):
         return phi.sum(dim=-1), signs * phi * (1 - phi)
 
     def hits(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """The lowest score wins."""
+        """Whether the right class has the lowest score."""
         return scores.argmin(dim=-1) == targets
 
 

@@ -1,4 +1,4 @@
-"""The network of the paper's FEMNIST experiment: LeNet-5, every agent with convolutions of its own."""
+"""The network of the paper's FEMNIST experiment: LeNet-5, each agent with its own convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = 5  # side of a kernel
 
 
 class Kept(NamedTuple):
-    """What the way back needs of the way there."""
+    """What the backward pass needs of the forward pass."""
 
     first: Layer
     second: Layer
@@ -30,15 +30,15 @@ class LeNet5(NeuralProblem):
 
     Images are padded by two zeros on each side to 32 x 32. Then come 6 kernels 5 x 5, pooling, 16 kernels 5 x 5,
     pooling, and layers of 120, 84 and ``classes`` units. The paper only names the network; ReLU and max pooling
-    are our reading, as usual today (the network of 1998 had scaled tanh and trained averages).
+    are our choice, as usual today (the network of 1998 had scaled tanh and trained averages).
 
     Args:
         data: ``[(images [m_i, 28, 28] or [m_i, 1, 28, 28], targets [m_i]), ...]``, one pair per agent.
         classes: units of the output.
         weight_decay: the l2 weight.
         test: one such pair.
-        scale, shift: the network sees ``scale * images + shift``, padded after that. FEMNIST's bytes are dark on
-            255: ``scale=-1/255, shift=1`` makes that ink of 1 on 0.
+        scale, shift: the network sees ``scale * images + shift``, padded after that. In FEMNIST's bytes the
+            background is 255: ``scale=-1/255, shift=1`` makes it 0 and ink 1.
 
     >>> LeNet5([(torch.zeros(2, 28, 28, dtype=torch.uint8), torch.tensor([3, 61]))]).dimension
     66126

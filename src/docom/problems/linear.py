@@ -1,7 +1,7 @@
 """Problems whose loss depends on a sample through K linear scores ``<x, theta_k>``.
 
 Least squares, logistic regression and the paper's sigmoid classifier differ in one function: the loss of a sample's scores
-and its slope. The rest, batching over agents included, is shared.
+and its derivative. The rest, including batching over agents, is shared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNK = 4096  # samples scored at a time in an evaluation
 
 
 class LinearProblem(Problem):
-    """Features of all agents one after the other, a target each, and how many belong to whom."""
+    """The features of all agents one after the other, with a target each; ``counts`` says how many each agent has."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class LinearProblem(Problem):
 
     @abstractmethod
     def loss_and_slope(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss of each sample ``[...]`` and its derivative by each score, from scores ``[..., K]`` and targets ``[...]``."""
+        """Loss of each sample ``[...]`` and its derivative for each score, given scores ``[..., K]`` and targets ``[...]``."""
 
     def hits(self, scores: Tensor, targets: Tensor) -> Tensor | None:
-        """Which samples ``[...]`` are classified rightly; None where targets are no classes."""
+        """Which samples ``[...]`` are classified correctly; None if targets are not classes."""
         return None
 
     def start(self, seed: int) -> Tensor:
@@ -102,7 +102,7 @@ class LinearProblem(Problem):
         rows, batch = positions.shape
         features = self.features.index_select(0, positions.reshape(-1)).view(rows, batch, -1)
         thetas = [point.reshape(rows, self.scores, -1) for point in points]
-        # Scores are few: those of all points go through the loss together.
+        # Scores are few: the loss takes those of all points together.
         scores = torch.stack([_scores(features, theta) for theta in thetas])
         _, slopes = self.loss_and_slope(scores, self.targets[positions].expand(len(points), rows, batch))
         found: list[Tensor] = []
@@ -149,7 +149,7 @@ class LinearProblem(Problem):
         return result
 
     def _chunks(self, agents: list[int]) -> list[tuple[slice | Tensor, Tensor]]:
-        """Where the agents' samples are, and the weight of each in f: 1 / (n m_i)."""
+        """The positions of the agents' samples, and the weight of each in f: 1 / (n m_i)."""
         if not agents:
             return []
         counts, starts = self.counts[agents], self.offsets[agents]
@@ -192,7 +192,7 @@ class LinearProblem(Problem):
 
 
 def _scores(features: Tensor, theta: Tensor) -> Tensor:
-    """``features @ theta^T``; on a GPU a few long products are quicker added up than given to a library for large ones."""
+    """``features @ theta^T``; on a GPU, to add up a few long products is faster than a library call for large ones."""
     few = features.shape[1] * theta.shape[1] <= 64
     if features.device.type == "cpu" or not few:
         return features @ theta.transpose(1, 2)

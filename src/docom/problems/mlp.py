@@ -52,7 +52,7 @@ class MLP(NeuralProblem):
         self, rows: Tensor, gradient: bool = True, agents: Sequence[int] | None = None, test: bool | None = None
     ) -> Evaluation:
         """See `Problem.evaluate`: most samples by a smaller network, where many inputs are zero in most of them."""
-        few = rows.device.type == "cpu" and 1 < len(rows) <= ROWS_ON_CPU  # for one, leaving inputs out takes longer
+        few = rows.device.type == "cpu" and 1 < len(rows) <= ROWS_ON_CPU  # for one row, leaving inputs out takes longer
         if not few or (lean := Lean.of(self)) is None:
             return super().evaluate(rows, gradient, agents, test)
         most = NeuralProblem.evaluate(lean.network, lean.condensed(rows), gradient, agents, test)
@@ -85,10 +85,10 @@ class MLP(NeuralProblem):
 
 @dataclass(frozen=True)
 class Lean:
-    """A problem in two: samples in which some inputs are all zero, without these inputs, and the rest.
+    """A problem in two parts: the samples in which some inputs are all zero, without these inputs, and the other samples.
 
-    The network sees ``shift`` where an input is zero, so that what idle inputs add is a part of the bias. On MNIST 257 of 784
-    pixels are inked in fewer than 0.4% of the images, and none of them in nine images out of ten.
+    The network sees ``shift`` where an input is zero, so that idle inputs only add to the bias. On MNIST 257 of 784 pixels
+    are nonzero in fewer than 0.4% of the images, and in nine images out of ten all of these are zero.
 
     network: without the idle inputs, of those samples, without weight decay. rest: the problem with the other samples.
     """
@@ -100,7 +100,7 @@ class Lean:
 
     @classmethod
     def of(cls, whole: MLP) -> Lean | None:
-        """None where it would not pay."""
+        """The two parts; None if dividing would not save time."""
         idle = whole.train.idle()
         if idle is None:
             return None
@@ -120,7 +120,7 @@ class Lean:
         return torch.cat([part.flatten(1) for part in parts], dim=1)
 
     def expanded(self, gradient: Tensor) -> Tensor:
-        """A gradient by such rows as one by whole rows: idle inputs have the bias's, times what the network sees there."""
+        """From the gradient of condensed rows to that of whole rows: idle inputs get the bias's, times their input value."""
         found = gradient.new_empty(len(gradient), self.rest.dimension)
         (weights, *places), (lean_weights, *parts) = self.rest._cut(found), self.network._cut(gradient)
         for place, part in zip(places, parts, strict=True):
@@ -136,7 +136,7 @@ def _halves(data: Shards, idle: Tensor, busy: Tensor) -> tuple[Shards, Shards]:
 
 
 def _product(stack: Tensor, other: Tensor) -> Tensor:
-    """``stack @ other`` row by row; one large product, faster than many, where all rows share the other."""
+    """``stack @ other`` row by row; one large product, which is faster than many, if all rows share ``other``."""
     if len(other) > 1:
         return torch.bmm(stack, other)
     return (stack.reshape(-1, stack.shape[2]) @ other[0]).view(*stack.shape[:2], -1)

@@ -18,15 +18,17 @@ from docom.problems.base import Evaluation, Problem, slices, subset
 from docom.problems.footprint import UNKNOWN, Footprint, watch
 
 Data = tuple[Tensor, Tensor]
-CHUNK = 2048  # samples a pass of an evaluation takes at most
-LIGHT = 1 << 22  # numbers that a row's part in such a pass makes at most
-WHOLE = 1 << 27  # numbers up to which an agent's samples go through the module together where a gradient is wanted
-ROOM = {"cpu": 1 << 27, "gpu": 1 << 30}  # numbers from which on agents are taken apart
-CONVOLVED = 1 << 17  # numbers out of convolutions an agent, from which on a CPU does agents one by one faster
-WATCHED = 4  # samples of the pass that is watched to know this
-LOOKS = 4  # gradients after which a module is believed to do the same every time
+CHUNK = 2048  # the most samples in a pass of an evaluation
+LIGHT = 1 << 22  # the most numbers that such a pass computes per row
+WHOLE = (
+    1 << 27
+)  # numbers up to which all samples of an agent pass through the module together when a gradient is computed
+ROOM = {"cpu": 1 << 27, "gpu": 1 << 30}  # numbers from which on agents are computed one by one
+CONVOLVED = 1 << 17  # numbers from convolutions per agent, from which on a CPU is faster with agents one by one
+WATCHED = 4  # samples in the pass that is watched to find these numbers
+LOOKS = 4  # gradients after which a module is assumed to do the same every time
 
-# Said of operations that vmap does one by one, such as attention on a CPU: nothing that who reads it could mend.
+# A warning about operations that vmap runs one by one, such as attention on a CPU; the user cannot do anything about it.
 warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the batching rule")
 
 
@@ -42,10 +44,11 @@ class ModuleProblem(Problem):
         capture: whether a GPU may capture a step and replay it.
 
     Gradients of all agents come from one ``vmap`` over the module's parameters; on a CPU those of modules with many convolutions
-    come one by one. A pass that would take much memory sees fewer samples at a time. Dropout draws anew at every step, and the
-    same masks for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
+    are computed one by one. A pass that would need much memory takes fewer samples at a time. Dropout draws new masks in every
+    step, the same for both points of a step. Layers that update buffers as they run (BatchNorm with running statistics) are
     refused: agents in one process would share them. On a GPU the steps of a module that draws no random numbers and whose code
-    does not look at values are captured and replayed, so that it must do the same in every step; ``capture=False`` forgoes that.
+    does not depend on values are captured and replayed, so the module must do the same in every step; ``capture=False``
+    turns this off.
 
     >>> ModuleProblem(nn.Linear(3, 2), [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))] * 2).dimension
     8
@@ -148,9 +151,9 @@ class ModuleProblem(Problem):
         return found
 
     def _look(self, row: Tensor) -> None:
-        """Watch a pass, once. Where it fails nothing is known, and the pass that matters says why.
+        """Watch one pass, once. If it fails nothing is known, and the real pass will raise the error.
 
-        Always over one sample, repeated, so that what is found does not depend on when and where it is asked for.
+        Always over one sample, repeated, so that the result does not depend on when and where it is needed.
         """
         if self._footprint is not None:
             return
@@ -169,9 +172,9 @@ class ModuleProblem(Problem):
         return {name: row[0].detach().requires_grad_(gradient) for name, row in parameters.items()}
 
     def _at_once(self, rows: Tensor, samples: int, most: int) -> tuple[int, int]:
-        """How many rows, and how many of so many samples each, go through the module together.
+        """How many rows, and how many samples of each, pass through the module together.
 
-        most: numbers of a row's part in the pass from which on it sees fewer samples.
+        most: the most numbers that the pass may compute per row; with more it takes fewer samples.
         """
         made, convolved = self._footprint or UNKNOWN
         on_cpu = rows.device.type == "cpu"
@@ -182,14 +185,16 @@ class ModuleProblem(Problem):
         return max(1, min(len(rows), int(room / (width * made)))) if made else len(rows), width
 
     def _seen_fixed(self, generators: list[torch.Generator], point: Tensor, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether a gradient is found without a random number and without the host waiting for a value."""
+        """Whether a gradient is computed without random numbers and without the host waiting for a value."""
         before, mode = [generator.get_state() for generator in generators], torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it does not see every way to wait; capturing would refuse those
+            warnings.simplefilter(
+                "ignore"
+            )  # torch's warning that it does not detect every wait; the capture would fail at those
             torch.cuda.set_sync_debug_mode("error")
         try:
             self._gradient(point, inputs, targets)
-        except RuntimeError:  # told again below, should it be of another kind
+        except RuntimeError:  # shown again below if it is another warning
             waits = True
         else:
             waits = False
@@ -233,7 +238,7 @@ class ModuleProblem(Problem):
     ) -> tuple[dict[str, Tensor], Tensor, Any]:
         """The gradient, loss and outputs of a single row.
 
-        By autograd itself, which takes two thirds of the time where there is nothing to batch over.
+        By autograd alone, which takes two thirds of the time if there is only one row.
         """
         with torch.set_grad_enabled(gradient):
             leaves = self._leaves(parameters, gradient)
@@ -257,7 +262,7 @@ class ModuleProblem(Problem):
         return inputs[positions], targets[positions]
 
     def _join(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All samples one after the other, and where each agent's begin; the agents' own become views of them."""
+        """All samples one after the other, and where those of each agent begin; the agents' tensors become views of them."""
         counts = [len(targets) for _, targets in self.data]
         inputs, targets = torch.cat([x for x, _ in self.data]), torch.cat([y for _, y in self.data])
         self.data = list(zip(inputs.split(counts), targets.split(counts), strict=True))
@@ -388,12 +393,12 @@ _lending = threading.RLock()
 
 @contextmanager
 def _borrowed(device: torch.device) -> Iterator[list[torch.Generator]]:
-    """Torch's own generators for a device, which are as before when they are given back.
+    """Torch's generators for a device, restored to their old state afterwards.
 
     Every module of the process draws from them, so that one thread at a time has them: gradients of modules in several threads
     are found one after the other.
 
-    ``torch.manual_seed`` would write down the whole call stack for GPUs that were never used, which takes longer than the
+    ``torch.manual_seed`` would record the whole call stack for GPUs that were never used, which takes longer than the
     gradients of a small module.
     """
     with _lending:
@@ -416,7 +421,7 @@ def _checked(data: Sequence[Data]) -> list[Data]:
     for agent, (inputs, targets) in enumerate(data):
         if len(inputs) != len(targets) or len(targets) == 0:
             raise ValueError(
-                f"agent {agent} has {len(inputs)} inputs and {len(targets)} targets; equal and non-zero is needed"
+                f"agent {agent} has {len(inputs)} inputs and {len(targets)} targets; the numbers must be equal and not 0"
             )
         if inputs.shape[1:] != data[0][0].shape[1:]:
             raise ValueError(
@@ -446,7 +451,7 @@ def _cast(pair: Data, dtype: torch.dtype, device: str | torch.device) -> Data:
 
 
 def _hits(outputs: Any, targets: Tensor) -> Tensor | None:
-    """How many samples each row gets right; None where outputs are no class scores."""
+    """How many samples each row classifies correctly; None if outputs are not class scores."""
     classes = not targets.is_floating_point() and targets.ndim == 1
     if not classes or not isinstance(outputs, Tensor) or outputs.ndim != 3:
         return None

@@ -1,9 +1,9 @@
-"""Classification by small networks whose gradients are written out for all agents at once.
+"""Classification by small neural networks whose gradients are written by hand, for all agents at once.
 
 Any module can be trained through `vmap` and autograd. For the networks of the paper's experiments the chain
 rule is short enough to be written by hand, as products of stacked matrices, which is more than twice as fast.
-`NeuralProblem` holds what they share: data, cross entropy, batches, evaluation. A network adds its layers and
-the two directions through them.
+`NeuralProblem` holds what they share: data, cross entropy, batches, evaluation. A subclass adds its layers, their
+forward pass and their backward pass.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Product(NamedTuple):
 Pieces = Iterator[tuple[int, Tensor | Product]]  # gradients by single tensors of the layout, with the tensor's number
 Block = tuple[slice, slice, Tensor, Tensor, Callable[[Tensor], Pieces]]
 
-ROWS_ON_CPU = 12  # worked on at a time: few enough for a cache, enough to keep some cores busy
-PAIRS_OFF_CPU = 16384  # (row, sample) pairs worked on at a time where memory is the only limit
-SHORTEST = 64  # samples that make an evaluation's products worth their calls
+ROWS_ON_CPU = 12  # rows at a time: few enough for a cache, enough to keep some cores busy
+PAIRS_OFF_CPU = 16384  # (row, sample) pairs at a time where memory is the only limit
+SHORTEST = 64  # samples from which on the products of an evaluation take longer than their calls
 
 
 class NeuralProblem(Problem):
@@ -56,7 +56,7 @@ class NeuralProblem(Problem):
             may stay bytes in memory.
     """
 
-    pairs_on_cpu: int  # (row, sample) pairs at a time, so that what lies between the layers stays in the cache
+    pairs_on_cpu: int  # (row, sample) pairs at a time, so that the values between the layers stay in the cache
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class NeuralProblem(Problem):
 
     @abstractmethod
     def architecture(self) -> nn.Sequential:
-        """The network as torch modules; its parameters, a weight and a bias in turn, make a row."""
+        """The network as torch modules; its parameters, weight and bias of each layer, make a row."""
 
     @abstractmethod
     def forward(self, weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Any]:
-        """Scores ``[r, classes, b]`` of r rows, and what `backward` needs of the way.
+        """Scores ``[r, classes, b]`` of r rows, and what `backward` needs.
 
         weights: the rows cut into the layout's tensors, ``[r, *shape]`` each.
         inputs: prepared ones, a batch per row or a single batch for all rows.
@@ -101,7 +101,7 @@ class NeuralProblem(Problem):
 
     @abstractmethod
     def backward(self, weights: Sequence[Tensor], inputs: Tensor, kept: Any, slopes: Tensor) -> Pieces:
-        """From slopes by the scores to slopes by each tensor. May overwrite ``kept``: it is called once."""
+        """From the gradient of the scores to that of each tensor. May overwrite ``kept``: it is called once."""
 
     def flatten(self, inputs: Tensor) -> Tensor:
         """The given inputs in the form ``[m, p]`` in which they are stored."""
@@ -157,7 +157,7 @@ class NeuralProblem(Problem):
         return found
 
     def _descend(self, points: Sequence[Tensor], found: Sequence[Tensor], positions: Tensor) -> None:
-        """Gradients on a CPU, some rows at a time; each may take the place of its point if the batch is in one part."""
+        """Gradients on a CPU, some rows at a time; each may be written over its point if the batch is in one part."""
         rows, batch = positions.shape
         most, pairs = self._limits(points[0])
         for some in slices(rows, min(most, max(1, pairs // batch))):
@@ -167,7 +167,7 @@ class NeuralProblem(Problem):
                     weights, places = self._cut(point[some]), self._cut(gradient[some])
                     scores, kept = self.forward(weights, inputs)
                     slopes = _slopes(scores, targets).mul_(1 / batch)
-                    # All pieces before the first is written: the way back reads the weights.
+                    # All pieces before the first is written: the backward pass reads the weights.
                     for number, piece in list(_formed(self.backward(weights, inputs, kept, slopes))):
                         if part.start == 0:
                             torch.add(piece, weights[number], alpha=self.weight_decay, out=places[number])
@@ -175,7 +175,7 @@ class NeuralProblem(Problem):
                             places[number].add_(piece)
 
     def _weighted(self, point: Tensor, positions: Tensor, shares: Tensor) -> Tensor:
-        """The gradient of samples with given weights, in as few kernels as can be, all of one shape."""
+        """The gradient of samples with given weights, in as few kernels as possible, all of one shape."""
         width = max(1, PAIRS_OFF_CPU // len(point))
         if positions.shape[1] > width:
             missing = -positions.shape[1] % width
@@ -218,7 +218,7 @@ class NeuralProblem(Problem):
         chosen = list(range(self.agents)) if agents is None else list(agents)
         shares = (1 / (self.agents * self.train.sizes(chosen).double())).to(rows)
         decay = self.weight_decay * len(chosen) / self.agents
-        loss = 0.5 * decay * (rows.double() ** 2).sum(dim=1)  # of many parts, hence in double
+        loss = 0.5 * decay * (rows.double() ** 2).sum(dim=1)  # a sum of many parts, so in double precision
         total = decay * rows if gradient else None
         correct = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         for some, part, scores, targets, back in self._sweep(rows, self.train, chosen):
@@ -237,7 +237,7 @@ class NeuralProblem(Problem):
         return result
 
     def _sweep(self, rows: Tensor, data: Shards, shards: Sequence[int]) -> Iterator[Block]:
-        """All rows on all samples of some shards: which rows, which samples, scores, targets, the way back."""
+        """All rows on all samples of some shards: which rows, which samples, scores, targets, the backward pass."""
         positions = data.positions(shards)
         most, pairs = self._limits(rows)
         width = max(SHORTEST, pairs // min(most, len(rows)) // SHORTEST * SHORTEST)
@@ -275,7 +275,7 @@ class NeuralProblem(Problem):
             return self.architecture()
 
     def _limits(self, rows: Tensor) -> tuple[int, int]:
-        """How many rows, and how many (row, sample) pairs, are worked on at a time."""
+        """How many rows, and how many (row, sample) pairs, are computed at a time."""
         on_cpu = rows.device.type == "cpu"
         return (ROWS_ON_CPU, self.pairs_on_cpu) if on_cpu else (PAIRS_OFF_CPU, PAIRS_OFF_CPU)
 
@@ -290,8 +290,8 @@ class NeuralProblem(Problem):
 
 
 def _slopes(scores: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy's derivative by the scores: the softmax, less one at the target."""
-    if scores.device.type != "cpu":  # GPUs are quick along what lies together in memory, and slow across it
+    """The derivative of cross entropy with respect to the scores: the softmax, minus one at the target."""
+    if scores.device.type != "cpu":  # GPUs are fast along contiguous memory and slow across it
         slopes = scores.transpose(1, 2).contiguous().softmax(dim=2)
         return slopes.scatter_add_(
             2, targets.unsqueeze(2), slopes.new_full((), -1.0).expand(*targets.shape, 1)

@@ -14,9 +14,9 @@ from docom.problems.base import subset
 
 Data = tuple[Tensor, Tensor]
 
-GLANCE = 4096  # samples looked at to find idle inputs
-RARELY = 0.004  # the share of samples in which an idle input may differ from zero
-WORTH = 0.125  # the share of idle inputs from which leaving them out pays
+GLANCE = 4096  # samples used to find idle inputs
+RARELY = 0.004  # the largest share of samples in which an idle input differs from zero
+WORTH = 0.125  # the share of idle inputs from which on leaving them out saves time
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Shards:
     shift: float = 0.0
     held: tuple[int, ...] | None = None  # the shards whose samples are here; None for all
     columns: Tensor | None = None  # the inputs that are taken; None for all
-    kept: Tensor | None = None  # which samples `positions` tells of; None for all
+    kept: Tensor | None = None  # the samples that `positions` returns; None for all
 
     def __post_init__(self) -> None:
         if not (isfinite(self.scale) and isfinite(self.shift)):
@@ -42,7 +42,7 @@ class Shards:
 
     @classmethod
     def of(cls, data: Sequence[Data], owners: Sequence[str], classes: int, scale: float, shift: float) -> Self:
-        """From one pair (inputs ``[m_i, p]``, targets ``[m_i]``) a shard; errors name the owner."""
+        """From one pair (inputs ``[m_i, p]``, targets ``[m_i]``) per shard; errors name the agent."""
         if not data:
             raise ValueError("data is empty; give one (inputs, targets) pair per agent")
         for (inputs, targets), owner in zip(data, owners, strict=True):
@@ -74,7 +74,7 @@ class Shards:
         return inputs.view(*positions.shape, -1), self.targets[positions]
 
     def positions(self, shards: Sequence[int]) -> Tensor:
-        """Of all samples in these shards, shard by shard, but for those that are not kept."""
+        """The positions of all samples in these shards, shard by shard, without those that are not kept."""
         starts, counts = self.offsets.tolist(), self.counts.tolist()
         spans = [torch.arange(starts[i], starts[i] + counts[i]) for i in shards]
         found = torch.cat([torch.arange(0), *spans]).to(self.targets.device)
@@ -87,7 +87,7 @@ class Shards:
         return found if self.kept is None else found[self.kept[replace(self, kept=None).positions(shards)]]
 
     def idle(self) -> Tensor | None:
-        """Which inputs are zero in nearly all samples, as the margins of images are; None where they are few."""
+        """Which inputs are zero in nearly all samples, like the margins of images; None if they are few."""
         glance = self.inputs[:: max(1, len(self.inputs) // GLANCE)]
         found = (glance != 0).sum(dim=0) <= RARELY * len(glance)
         return found if len(glance) and int(found.sum()) >= WORTH * len(found) else None
@@ -95,17 +95,17 @@ class Shards:
     def still(self, idle: Tensor) -> Tensor:
         """The samples in which all these inputs are zero."""
         marked = self.inputs * idle.to(self.inputs.dtype)
-        if marked.dtype == torch.uint8:  # a third of the time, for images as they come
+        if marked.dtype == torch.uint8:  # a third of the time for typical images
             return marked.amax(dim=1) == 0
         return ~(marked != 0).any(dim=1)
 
     def to(self, dtype: torch.dtype, device: str | torch.device) -> Self:
-        """Of that type (integer inputs keep theirs) in that place."""
+        """The shards in the given type (integer inputs keep theirs) on the given device."""
         inputs = self.inputs.to(device, dtype if self.inputs.is_floating_point() else None)
         return replace(self, inputs=inputs, targets=self.targets.to(device), counts=self.counts.to(device))
 
     def sampled(self, count: int, seed: int) -> Self:
-        """About ``count`` of the samples, equally many of every shard."""
+        """About ``count`` of the samples, equally many from each shard."""
         kept = subset(self.counts.tolist(), count, seed)
         picks = torch.cat([rows + start for rows, start in zip(kept, self.offsets.tolist(), strict=True)])
         picks = picks.to(self.targets.device)
@@ -119,7 +119,7 @@ class Shards:
 
     @property
     def bytes(self) -> int:
-        """Memory the samples take."""
+        """Bytes of memory of the samples."""
         return sum(part.numel() * part.element_size() for part in (self.inputs, self.targets))
 
 
