@@ -23,7 +23,7 @@ from docom.problems import LeafSynthetic
 from docom.simulator import Simulation
 from docom.team import join
 from docom.transports import Transport
-from test_algorithms_reference import CASES, compressed
+from test_algorithms_reference import CASES, adapted, compressed
 
 AGENTS = 7
 COMPRESSORS = (
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def algorithm(self) -> docom.Algorithm:
-        return replace(CASES[self.name][0], lr=1e-2)
+        return adapted(replace(CASES[self.name][0], lr=1e-2), self.compressor)
 
     @property
     def dtype(self) -> torch.dtype:

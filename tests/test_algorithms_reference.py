@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -115,6 +115,17 @@ def reference_trajectory(problem, algorithm, extra, compress, W, batch=BATCH, st
 
 def compressed(algorithm) -> bool:
     return "compressed" in algorithm.channels.values()
+
+
+def adapted(algorithm, compressor):
+    """The method with the step sizes that such messages allow: gaps of edges are scaled already, and no copies are damped."""
+    if not str(compressor).startswith("edge-lowrank"):
+        return algorithm
+    sizes = algorithm.step_sizes().items()
+    wanted = [
+        name for name, size in sizes if (size.consensus_of or size.damping_of) and getattr(algorithm, name) is not None
+    ]
+    return replace(algorithm, **dict.fromkeys(wanted, 1.0))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -24,6 +24,7 @@ from docom.loop import Training, train
 from docom.metrics import measure
 from docom.problems import LeafSynthetic, Problem
 from docom.simulator import Simulation
+from test_algorithms_reference import adapted
 
 COMPRESSORS = [
     "topk:0.3",
@@ -57,7 +58,7 @@ def begun(problem: Problem, name: str, compressor: str, seed: int = 3, **setting
     given: dict[str, Any] = {"lr": "inverse-sqrt:0.02"} | OTHER_SETTINGS.get(name, {}) | settings
     if "gamma" in docom.ALGORITHMS[name].__dataclass_fields__:
         given.setdefault("gamma", 0.2)
-    method = docom.ALGORITHMS[name](**given)
+    method = adapted(docom.ALGORITHMS[name](**given), compressor)
     return Simulation(problem, method, compressor=compressor, batch_size=2, seed=seed, dtype=torch.float64).begin()
 
 

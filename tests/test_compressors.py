@@ -23,10 +23,8 @@ from docom.compressors import (
     COMPRESSORS,
     Bound,
     Compressor,
-    EdgeLowRank,
     Identity,
     LowRank,
-    MeanLowRank,
     NonFinite,
     Quantizer,
     RandK,
@@ -46,8 +44,7 @@ SIGMAS = 5
 KEY = Key(3, rng.CHANNEL)
 DTYPES = [torch.float32, torch.float64]
 
-# Registered compressors by their example; those that are no code for single vectors cannot be bound.
-REGISTERED = [spelling for kind, spelling in COMPRESSORS.values() if not issubclass(kind, EdgeLowRank | MeanLowRank)]
+REGISTERED = [spelling for _, spelling in COMPRESSORS.values()]
 VARIANTS = [
     "topk:0.3",
     "topk:k=1",
@@ -906,7 +903,6 @@ def test_a_zero_message_does_not_kill_the_basis() -> None:
         ("quantize", Quantizer(bits=4)),
         ("sign", Sign()),
         ("lowrank:2", LowRank(rank=2)),
-        ("edge-lowrank:1,rounds=3", EdgeLowRank(rank=1, rounds=3)),
         (TopK(k=2), TopK(k=2)),
     ],
 )
@@ -923,7 +919,6 @@ def test_spellings(spelling: str | Compressor | None, expected: Compressor) -> N
         ("quantise:4", "quantize"),
         ("signs", "sign"),
         ("low-rank:1", "lowrank"),
-        ("edge-low-rank:1", "edge-lowrank"),
         ("rand:0.1", "randk"),
         ("non", "none"),
     ],
@@ -962,8 +957,6 @@ def test_misspellings_name_the_nearest(spelling: str, nearest: str) -> None:
         ("none:1", "no arguments"),
         ("lowrank:0", "rank >= 1"),
         ("lowrank:1.5", "rank"),
-        ("edge-lowrank:1,rounds=0", "rounds >= 1"),
-        ("edge-lowrank:1,rounds=1.5", "rounds"),
         ("", "unknown compressor"),
     ],
 )
@@ -984,8 +977,6 @@ def test_refusals_that_need_the_dimension() -> None:
             compressor.bind(Layout.flat(50), torch.float32)
     with pytest.raises(ValueError, match="1 <= k <= d, got k=6 for d=5"):
         TopK(k=6, scope="tensor").bind(Layout(((10,), (5,))), torch.float32)
-    with pytest.raises(TypeError, match="channel of its own"):
-        EdgeLowRank().bind(Layout.flat(5), torch.float32)
 
 
 def test_the_examples_in_the_documentation_run() -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from docom import compressors, presets, schedules
 from docom.algorithms import ALGORITHMS
+from docom.channels import parse_gossip
 from docom.cli.commands import configure, from_setting
 from docom.config import PROBLEMS, RunConfig, dump, from_dict, parse_yaml, read
-from docom.consensus import channel_compressors
+from docom.consensus import channel_gossip
 from docom.data import store
 from docom.presets import PRESETS, Preset, Setting, describe_compressor, unfair
 from docom.problems import LeafSynthetic
@@ -130,7 +131,7 @@ def test_every_setting_is_a_configuration(preset: Preset, setting: Setting, tmp_
     config = from_dict(from_setting(preset, setting))
     method = config.build_algorithm()
     assert type(method) is ALGORITHMS[setting.algorithm]
-    channel_compressors(method, compressors.parse(config.compressor))  # raises where the method would not use it
+    channel_gossip(method, parse_gossip(config.compressor))  # raises where the method would not use it
     assert parse(dump(config), tmp_path) == config
     assert configure(preset.name, setting.algorithm, setting.compressor, {"threads": 1}, {}) == replace(
         config, threads=1

@@ -220,7 +220,7 @@ def test_a_compressor_is_registered_as_one(registries: None) -> None:
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        (int, TypeError, "takes a method.*or a compressor.*got <class 'int'>"),
+        (int, TypeError, "takes a method.*a compressor.*got <class 'int'>"),
         (OwnNames(eta=0.1), TypeError, "takes a method"),
         (type("Nameless", (docom.Algorithm,), {}), ValueError, "Nameless needs a name"),
         (type("Spaced", (docom.TopK,), {"name": "my own"}), ValueError, "letters, digits and dashes.*'my own'"),

@@ -11,8 +11,8 @@ import docom
 from conftest import least_squares
 from docom import rng
 from docom.channels import CompressedChannel
-from docom.compressors import EdgeLowRank, parse
-from docom.consensus import measure_gamma, proxy
+from docom.compressors import parse
+from docom.consensus import ENTRIES, measure_gamma
 from docom.layout import Layout
 from docom.numerics import combine
 from docom.transports import InProcess
@@ -62,7 +62,7 @@ def test_proxy_keeps_the_contraction(spec: str, dimension: int) -> None:
     compressor = parse(spec)
     real, smaller = (
         compressor.bind(Layout.flat(dimension), torch.float32),
-        proxy(compressor, Layout.flat(dimension), 100),
+        compressor.smaller(Layout.flat(dimension), ENTRIES // 100, torch.float32),
     )
     assert smaller.dimension < dimension
     assert real.delta is not None
@@ -94,7 +94,7 @@ def test_reported_with_the_run_and_one_without_copies() -> None:
     run = docom.simulate(problem, docom.DoCoM(lr=0.02), compressor="topk:0.3", steps=5)
     graph = docom.network("ring", problem.agents)
     assert run.description["gamma"] == {"gamma": measure_gamma(graph, parse("topk:0.3"), problem.layout).gamma}
-    assert measure_gamma(graph, EdgeLowRank(1), problem.layout).gamma == 1
+    assert measure_gamma(graph, docom.EdgeLowRank(1), problem.layout).gamma == 1
     two = docom.simulate(problem, docom.DoCoM(lr=0.02, compressor_g="quantize:8"), compressor="topk:0.1", steps=1)
     assert two.description["gamma"]["gamma"] < two.description["gamma"]["gamma_g"]
 

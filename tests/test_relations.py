@@ -23,7 +23,6 @@ import docom
 from conftest import least_squares
 from docom.algorithms import Channels, Hyper, State
 from docom.channels import open_channels
-from docom.compressors import parse
 from docom.loop import Training
 from docom.numerics import combine
 from docom.oracles import ProblemOracle
@@ -54,9 +53,9 @@ def begin(
     """A run before its first step, in float64, put together as the simulator does it."""
     graph = docom.network(topology, problem.agents, seed=seed)
     transport = InProcess(graph.degrees)
-    kinds = {variable: (kind, parse(compressor)) for variable, kind in algorithm.channels.items()}
+    kinds = {variable: (kind, compressor) for variable, kind in algorithm.channels.items()}
     if getattr(algorithm, "compressor_g", None) is not None:
-        kinds["tracker"] = ("compressed", parse(algorithm.compressor_g))
+        kinds["tracker"] = ("compressed", algorithm.compressor_g)
     channels = open_channels(kinds, graph, problem.layout, transport, torch.float64, seed)
     oracle = ProblemOracle(problem.to(torch.float64, "cpu"), transport.agents, batch, seed)
     start = problem.start(seed) if x0 is None else x0

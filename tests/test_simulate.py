@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 import docom
 from conftest import least_squares
+from docom.channels import PublicCopies
 from docom.compressors import Stamp, parse
 from docom.layout import Layout
 from docom.loop import Training
@@ -31,7 +32,7 @@ from docom.problems import LeafSynthetic, LeastSquares, LogisticRegression, Modu
 from docom.records import Record, Run
 from docom.rng import BATCH, Key, batch_indices
 from docom.transports import InProcess
-from test_algorithms_reference import CASES, compressed
+from test_algorithms_reference import CASES, adapted, compressed
 from test_relations import begin
 
 N, M, D = 6, 5, 10
@@ -55,6 +56,8 @@ def classes() -> LeafSynthetic:
 
 
 def run(problem: Any, algorithm: Any = GENTLE, **settings: Any) -> Run:
+    if isinstance(algorithm, docom.Algorithm):
+        algorithm = adapted(algorithm, settings.get("compressor"))
     return docom.simulate(problem, algorithm, **({"steps": 6, "dtype": torch.float64} | settings))
 
 
@@ -451,10 +454,12 @@ def test_compressors_are_names_or_objects(problem: LeastSquares) -> None:
     for name, made in [
         ("topk:0.3", docom.TopK(fraction=0.3)), ("randk:0.3", docom.RandK(fraction=0.3)),
         ("quantize:4", docom.Quantizer(bits=4)), ("sign", docom.Sign()), ("lowrank:2", docom.LowRank(rank=2)),
-        ("edge-lowrank:1", docom.EdgeLowRank(rank=1)),
         ("none", docom.Identity()), ("none", None),
     ]:  # fmt: skip
         assert torch.equal(run(problem, compressor=name).x, run(problem, compressor=made).x)
+    scaled = replace(GENTLE, gamma=1.0)
+    for name, made in [("edge-lowrank:1", docom.EdgeLowRank(rank=1)), ("topk:0.3", PublicCopies(docom.TopK(0.3)))]:
+        assert torch.equal(run(problem, scaled, compressor=name).x, run(problem, scaled, compressor=made).x)
 
 
 def test_topologies_are_names_graphs_or_matrices(problem: LeastSquares) -> None:
@@ -797,7 +802,8 @@ NAN = torch.tensor([0.0] * (D - 1) + [float("nan")])
     ({"compressor": docom.TopK(k=D + 1)}, ValueError, "1 <= k <= d, got k=11 for d=10"),
     ({"compressor": 0.1}, TypeError, "0.1"),
     ({"algorithm": docom.DSGD(lr=0.1), "compressor": "topk:0.1"}, ValueError, "dsgd.*uncompressed"),
-    ({"algorithm": docom.AllReduceSGD(lr=0.1), "compressor": "sign"}, ValueError, "allreduce-sgd.*uncompressed"),
+    ({"algorithm": docom.AllReduceSGD(lr=0.1), "compressor": "sign"}, ValueError,
+     "allreduce-sgd sends averages.*sign is for compressed.*none.*mean-lowrank.*docom"),
     ({"algorithm": docom.DoCoM(lr=0.1, compressor_g="tipk:1")}, ValueError, "did you mean 'topk'"),
     ({"algorithm": docom.D2(lr=0.1, mixing="w")}, ValueError, 'lambda_min.*mixing="lazy"'),
     ({"algorithm": docom.DoCoM}, TypeError, r"docom.DoCoM\(lr=0.05\)"),

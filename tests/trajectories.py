@@ -32,15 +32,12 @@ from docom.simulator import Simulation
 from docom.team import join
 from docom.transports import Transport
 from same_numbers import AVERAGES, COMPRESSORS
-from test_algorithms_reference import CASES, compressed
+from test_algorithms_reference import CASES, adapted, compressed
 
 RECORDED = Path(__file__).parent / "data" / "trajectories.json"
 AGENTS, STEPS, SAMPLES, BATCH, SEED = 7, 50, 6, 2, 4
 LAYOUT = Layout(((5, 6), (4,)))
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 0), (1, 4), (2, 6)]
-ADAPTED = {
-    "edge-lowrank": {"gamma": 1.0, "gamma_g": 1.0, "alpha": 1.0}
-}  # such gaps are scaled already; there is no copy to damp
 
 
 class Bowls(Problem):
@@ -89,15 +86,6 @@ def cases() -> Iterator[tuple[str, docom.Algorithm, str]]:
         averages = "mean" in algorithm.channels.values()
         for compressor in every if compressed(algorithm) else AVERAGES if averages else ("none",):
             yield f"{name} {compressor}", adapted(algorithm, compressor), compressor
-
-
-def adapted(algorithm: docom.Algorithm, compressor: str) -> docom.Algorithm:
-    """The method with the step sizes that such messages allow."""
-    from dataclasses import replace
-
-    wanted = ADAPTED.get(compressor.partition(":")[0], {})
-    fitting = {name: value for name, value in wanted.items() if getattr(algorithm, name, None) is not None}
-    return replace(algorithm, **fitting)
 
 
 def graph(agents: int) -> nx.Graph:

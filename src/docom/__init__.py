@@ -26,9 +26,10 @@ _WHERE: dict[str, str | None] = {
         "docom.algorithms",
     ),
     **dict.fromkeys(
-        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "EdgeLowRank", "MeanLowRank", "Identity", "Compressor", "COMPRESSORS"],
+        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
         "docom.compressors",
     ),
+    **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "Gossip"], "docom.channels"),
     "combine": "docom.numerics",
     "simulate": "docom.simulator",
     "Run": "docom.records",
@@ -99,13 +100,12 @@ if TYPE_CHECKING:
         register,
         step_size,
     )
+    from docom.channels import EdgeLowRank, Gossip, MeanLowRank
     from docom.compressors import (
         COMPRESSORS,
         Compressor,
-        EdgeLowRank,
         Identity,
         LowRank,
-        MeanLowRank,
         Quantizer,
         RandK,
         Sign,

@@ -14,22 +14,21 @@ out of it. Gossip scales with its vectors, so they are brought back to length on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import exp, hypot, log, sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, hypot, log
 
 import torch
 from torch import Tensor
 
 from docom import rng
-from docom.algorithms import Algorithm
-from docom.algorithms.declarations import AUTO
-from docom.channels import CompressedChannel
-from docom.compressors import Bound, Compressor, EdgeLowRank, Identity, MeanLowRank, Quantizer, RandK, TopK, parse
-from docom.compressors.quantizer import BoundQuantizer
-from docom.compressors.scopes import PerTensor
+from docom.algorithms import ALGORITHMS, Algorithm
+from docom.algorithms.declarations import AUTO, StepSize
+from docom.channels import GOSSIPS, KINDS, Gossip, Opening, Uncompressed, known_kind, parse_gossip
+from docom.compressors import Compressor
 from docom.layout import Layout
 from docom.numerics import combine, mix
+from docom.schedules import Constant
 from docom.transports import InProcess
 from docom.weights import Network
 
@@ -49,29 +48,56 @@ class Measured:
     dimension: int
 
 
-def channel_compressors(algorithm: Algorithm, compressor: Compressor) -> dict[str, Compressor]:
-    """The compressor of each of the algorithm's variables; refuses one that the algorithm would not use."""
-    compressed = [variable for variable, kind in algorithm.channels.items() if kind == "compressed"]
-    averages = "mean" in algorithm.channels.values()
-    if isinstance(compressor, MeanLowRank) and not averages:
-        raise ValueError(
-            f"{algorithm.name} takes no average over all agents, which mean-lowrank is for; use it with allreduce-sgd or "
-            "allreduce-storm, or lowrank and edge-lowrank here"
-        )
-    if (
-        not compressed
-        and not isinstance(compressor, Identity)
-        and not (averages and isinstance(compressor, MeanLowRank))
-    ):
-        raise ValueError(
-            f'{algorithm.name} sends uncompressed vectors; use compressor="none", or a compressed method such as docom'
-        )
-    chosen: dict[str, Compressor] = dict.fromkeys(algorithm.channels, compressor)
-    return chosen | {variable: parse(own) for variable, own in algorithm.own_compressors().items()}
+def channel_gossip(algorithm: Algorithm, gossip: Gossip) -> dict[str, Gossip]:
+    """How each of the algorithm's variables travels; refuses what the algorithm would not use, or would use wrongly.
+
+    Variables that cannot travel as the user wants travel as they are, as long as there is one that can.
+    """
+    kinds = {variable: known_kind(variable, kind) for variable, kind in algorithm.channels.items()}
+    if not {*kinds.values()} & {*gossip.kinds}:
+        raise ValueError(_not_used(algorithm, gossip))
+    own = {variable: parse_gossip(given) for variable, given in algorithm.own_compressors().items()}
+    chosen = {variable: own.get(variable, gossip) for variable in kinds}
+    served = {variable: how if kinds[variable] in how.kinds else Uncompressed() for variable, how in chosen.items()}
+    for name, size in algorithm.step_sizes().items():
+        check_step(algorithm, name, size, served)
+    return served
+
+
+def _not_used(algorithm: Algorithm, gossip: Gossip) -> str:
+    kinds = {known_kind(variable, kind) for variable, kind in algorithm.channels.items()}
+    served, needed = (" and ".join(KINDS[kind] for kind in KINDS if kind in some) for some in (gossip.kinds, kinds))
+    able = [name for name, kind in ALGORITHMS.items() if {*kind.channels.values()} & {*gossip.kinds}]
+    here = [how.name for how in GOSSIPS.values() if {*how.kinds} & kinds]
+    here = ["topk", *here] if "compressed" in kinds else here
+    return (
+        f'{algorithm.name} sends {needed}; {gossip.label} is for {served}. Use compressor="none"'
+        f"{''.join(f' or {name}' for name in here)} here, or a method that it is for: {', '.join(able)}"
+    )
+
+
+def check_step(algorithm: Algorithm, name: str, size: StepSize, wire: Mapping[str, Gossip]) -> None:
+    """Refuse a consensus step for gaps that are scaled already, and a damping where there are no copies to damp."""
+    schedule = algorithm.schedules().get(name)
+    if schedule is None or schedule == Constant(1.0):
+        return
+    given = f"{schedule.value:g}" if isinstance(schedule, Constant) else str(schedule)
+    for variable in size.consensus_of:
+        if wire[variable].scaled:
+            raise ValueError(
+                f"{algorithm.name}: {wire[variable].label} scales the gap of the {variable} itself, so {name} must be 1 "
+                f'(or "auto"), got {given}'
+            )
+    for variable in size.damping_of:
+        if not wire[variable].copies:
+            raise ValueError(
+                f"{algorithm.name}: {name} damps public copies of the {variable}, and {wire[variable].label} keeps none; "
+                f"it must be {name}=1, got {given}"
+            )
 
 
 def resolve_gamma(
-    algorithm: Algorithm, wire: dict[str, Compressor], graph: Network, layout: Layout
+    algorithm: Algorithm, wire: Mapping[str, Gossip], graph: Network, layout: Layout
 ) -> tuple[Algorithm, dict[str, Measured]]:
     """The algorithm with every "auto" consensus step measured, and the measurements.
 
@@ -86,17 +112,17 @@ def resolve_gamma(
 
 
 def measure_step(
-    algorithm: Algorithm, name: str, wire: dict[str, Compressor], graph: Network, layout: Layout
+    algorithm: Algorithm, name: str, wire: Mapping[str, Gossip], graph: Network, layout: Layout
 ) -> Measured:
     """One of a method's consensus steps, measured: the smallest that one of its variables needs."""
     size = algorithm.step_sizes()[name]
     damping = _damping(algorithm, size.consensus_of)
-    each = dict.fromkeys(wire[variable] for variable in size.consensus_of)  # equal compressors are measured once
-    found = [measure_gamma(graph, compressor, layout, damping=damping, share=size.share) for compressor in each]
+    each = dict.fromkeys(wire[variable] for variable in size.consensus_of)  # equal ones are measured once
+    found = [measure_gamma(graph, gossip, layout, damping=damping, share=size.share) for gossip in each]
     return min(found, key=lambda one: one.gamma)
 
 
-def _is_automatic(algorithm: Algorithm, name: str, wire: dict[str, Compressor]) -> bool:
+def _is_automatic(algorithm: Algorithm, name: str, wire: Mapping[str, Gossip]) -> bool:
     """Whether a consensus step is to be measured: where it is "auto", or stands for one that is, of other compressors."""
     value, sizes = getattr(algorithm, name), algorithm.step_sizes()
     if value is None and (like := sizes[name].like) is not None:
@@ -116,7 +142,7 @@ def _damping(algorithm: Algorithm, variables: Sequence[str]) -> float:
 
 def measure_gamma(
     network: Network,
-    compressor: Compressor,
+    gossip: str | Gossip | Compressor,
     layout: Layout,
     seed: int = 0,
     damping: float = 1.0,
@@ -126,57 +152,22 @@ def measure_gamma(
 
     damping: of the channel's copies. share: the part of gamma by which the method moves the model (LEAD: one half).
     """
-    if isinstance(compressor, EdgeLowRank) or network.n == 1:
+    gossip = parse_gossip(gossip)
+    if gossip.scaled or network.n == 1:
         return Measured(1.0, 1.0, {}, layout.dimension)
-    bound = proxy(compressor, layout, network.n)
-    gossip = _Gossip(network, bound, seed, damping)
+    trial = _Trial(network, gossip, layout, seed, damping)
     rates: dict[float, float] = {}
     usable: dict[float, float] = {}
     for gamma in GRID:
-        rates[gamma] = usable[gamma] = gossip.rate(gamma * share)
+        rates[gamma] = usable[gamma] = trial.rate(gamma * share)
         if rates[gamma] >= 1:
             usable.clear()  # a smaller step grows, so the larger ones that did not were lucky in their start
         elif gamma <= min(usable, key=lambda tried: usable[tried]) * GRID[3] * 1.001:
             break  # three smaller steps were slower
     best = min(usable, key=lambda tried: usable[tried], default=GRID[-1])
+    bound = trial.channel.bound
     margin = 1.0 if bound.lossless else MARGIN
     return Measured(margin * best, best, rates, bound.dimension)
-
-
-def proxy(compressor: Compressor, layout: Layout, n: int) -> Bound:
-    """The compressor on fewer coordinates, with the same contraction.
-
-    A share of entries keeps its delta in any dimension. The quantiser's depends on sqrt(d) / s, so its levels shrink with
-    the square root of the dimension (1,000 coordinates with 15 levels would look four times as good as 16,000 do).
-    Low rank is measured as it is; what looks at single tensors, on a smaller one for each.
-    """
-    d = layout.dimension
-    smaller = max(ENTRIES // n, 64)
-    if d <= smaller or not isinstance(compressor, TopK | RandK | Quantizer):
-        return compressor.bind(layout, torch.float32)
-    if compressor.scope == "global":
-        return _shrunk(compressor, d, smaller)
-    one = replace(compressor, scope="global", whole=0)
-    parts: list[tuple[slice, Bound]] = []
-    start = 0
-    for size in layout.sizes:
-        room = min(size, max(smaller * size // d, 64))
-        bound = (
-            _shrunk(one, size, room) if size > compressor.whole else Identity().bind(Layout.flat(room), torch.float32)
-        )
-        parts.append((slice(start, start := start + bound.dimension), bound))
-    return PerTensor(parts, torch.float32)
-
-
-def _shrunk(compressor: TopK | RandK | Quantizer, d: int, smaller: int) -> Bound:
-    """A compressor of whole vectors of ``d`` numbers, on about ``smaller`` of them."""
-    if isinstance(compressor, Quantizer):
-        s = max(2, round((2**compressor.bits - 1) * sqrt(smaller / d)))
-        smaller = min(d, round(d * (s / (2**compressor.bits - 1)) ** 2))
-        return BoundQuantizer(smaller, compressor.bits, compressor.unbiased, torch.float32, s)
-    if compressor.k is not None:
-        compressor = replace(compressor, fraction=compressor.k / d, k=None)
-    return compressor.bind(Layout.flat(smaller), torch.float32)
 
 
 def _random_rows(n: int, d: int, seed: int) -> Tensor:
@@ -185,13 +176,15 @@ def _random_rows(n: int, d: int, seed: int) -> Tensor:
     return draws.reshape(n, d, 4).sum(dim=2) - 2
 
 
-class _Gossip:
+class _Trial:
     """Compressed gossip on random vectors of mean zero, and the state it is in."""
 
-    def __init__(self, network: Network, bound: Bound, seed: int, damping: float) -> None:
+    def __init__(self, network: Network, gossip: Gossip, layout: Layout, seed: int, damping: float) -> None:
         self.damping = damping
-        self.channel = CompressedChannel("model", bound, network, InProcess(network.degrees), rng.Key(seed, rng.GAMMA))
-        self.x = _random_rows(network.n, bound.dimension, seed)
+        transport, key = InProcess(network.degrees), rng.Key(seed, rng.GAMMA)
+        at = Opening("model", "compressed", layout, network, transport, torch.float32, key)
+        self.channel = gossip.open_smaller(at, max(ENTRIES // network.n, 64))
+        self.x = _random_rows(network.n, self.channel.bound.dimension, seed)
         self.channel.start(torch.zeros_like(self.x))
 
     def rate(self, gamma: float) -> float:

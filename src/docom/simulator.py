@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom import compressors
 from docom.algorithms import Algorithm
-from docom.channels import open_channels
+from docom.channels import Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
-from docom.consensus import channel_compressors, resolve_gamma
+from docom.consensus import channel_gossip, resolve_gamma
 from docom.diagnostics import Diagnostics
 from docom.layout import Layout
 from docom.loop import Progress, Training, train
@@ -31,7 +30,7 @@ def simulate(
     *,
     topology: Any = "ring",
     weights: Any = None,
-    compressor: str | Compressor | None = "none",
+    compressor: str | Compressor | Gossip | None = "none",
     steps: int = 1000,
     batch_size: int | None = None,
     seed: int = 0,
@@ -109,7 +108,7 @@ class Simulation:
         *,
         topology: Any = "ring",
         weights: Any = None,
-        compressor: str | Compressor | None = "none",
+        compressor: str | Compressor | Gossip | None = "none",
         batch_size: int | None = None,
         seed: int = 0,
         dtype: torch.dtype = torch.float32,
@@ -126,10 +125,10 @@ class Simulation:
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device {device!r} is not there: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)
-        self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
+        self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
         self.start = _start(problem, x0, seed)
-        self.algorithm, self.measured = resolve_gamma(algorithm, self.compressors, self.network, problem.layout)
+        self.algorithm, self.measured = resolve_gamma(algorithm, self.gossip, self.network, problem.layout)
         self.batch_size, self.seed, self.dtype, self.device, self.exact = (
             batch_size,
             seed,
@@ -143,7 +142,7 @@ class Simulation:
         """The run before its first step: of the agents of a transport, or of all of them in this process."""
         self._rehearse()
         transport = transport or InProcess(self.network.degrees, device=self.device)
-        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         channels = open_channels(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
         oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
         start = self.start.to(self.device, self.dtype)
@@ -154,7 +153,7 @@ class Simulation:
         """One step on a few numbers, so that compiling kernels is not taken for the time of the run's first step."""
         layout = Layout.flat(16)
         transport = InProcess(self.network.degrees, device=self.device)
-        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         try:
             channels = open_channels(kinds, self.network, layout, transport, self.dtype, self.seed)
         except ValueError:  # a compressor that keeps more entries than there are here
@@ -173,7 +172,7 @@ class Simulation:
             "label": self.algorithm.name,
             "algorithm": self.algorithm,
             "network": self.network,
-            "compressor": self.compressors,
+            "compressor": {variable: how.setting for variable, how in self.gossip.items()},
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
         return Run(final, training.records, description, self.problem.model)

@@ -16,10 +16,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from docom import compressors
-from docom.algorithms import find
-from docom.compressors import EdgeLowRank
+from docom.algorithms import Algorithm, StepSize
+from docom.channels import parse_gossip
 from docom.config import DTYPES, RunConfig, dump
+from docom.consensus import channel_gossip
 from docom.layout import Layout
 from docom.loop import Progress, train
 from docom.names import split_spec
@@ -38,11 +38,12 @@ Grid = dict[str, list[Any]]
 def paper_grid(config: RunConfig, layout: Layout) -> Grid:
     """What the method declares for its step sizes: the values that the paper tries, consensus steps from delta upwards."""
     grid: Grid = {}
-    for name, size in find(config.algorithm).step_sizes().items():
+    algorithm = config.build_algorithm()
+    for name, size in algorithm.step_sizes().items():
         if size.grid:
             grid[name] = list(size.grid)
         elif size.consensus_of and size.like is None:
-            grid[name] = gammas(_delta(config, layout))
+            grid[name] = _consensus_grid(algorithm, size, config, layout)
     return grid
 
 
@@ -57,11 +58,14 @@ def gammas(delta: float | None) -> list[float]:
     return [float(f"{lowest ** (1 - k / gaps):.3g}") for k in range(gaps + 1)] if gaps else [1.0]
 
 
-def _delta(config: RunConfig, layout: Layout) -> float | None:
-    compressor = compressors.parse(config.compressor)
-    if isinstance(compressor, EdgeLowRank):
-        return 1.0  # its corrections are scaled already
-    return compressor.bind(layout, DTYPES[config.dtype]).delta
+def _consensus_grid(algorithm: Algorithm, size: StepSize, config: RunConfig, layout: Layout) -> list[float]:
+    """What to try for a consensus step of the variables that travel so."""
+    wire = channel_gossip(algorithm, parse_gossip(config.compressor))
+    served = [wire[variable] for variable in size.consensus_of]
+    if all(gossip.scaled for gossip in served):
+        return [1.0]
+    deltas = [gossip.contraction(layout, DTYPES[config.dtype]) for gossip in served if not gossip.scaled]
+    return gammas(None if None in deltas else min(delta for delta in deltas if delta is not None))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from docom import compressors
 from docom.algorithms.base import Algorithm
+from docom.channels import Gossip, named
 from docom.compressors import Compressor
 from docom.names import check_name, nearest
 
@@ -25,9 +26,12 @@ def register(kind: Kind) -> Kind:
         ALGORITHMS[kind.name] = kind
     elif isinstance(kind, type) and issubclass(kind, Compressor):
         compressors.register(kind)
+    elif isinstance(kind, type) and issubclass(kind, Gossip):
+        named.register(kind)
     else:
         raise TypeError(
-            f"register takes a method (a class that extends docom.Algorithm) or a compressor (docom.Compressor), got {kind!r}"
+            "register takes a method (a class that extends docom.Algorithm), a compressor (docom.Compressor) or another way to "
+            f"exchange a variable (docom.channels.Gossip), got {kind!r}"
         )
     return kind
 

@@ -2,6 +2,7 @@
 
 A channel belongs to one variable of an algorithm (its model, its gradient tracker) and to the local agents. Rows in,
 rows out; what travels between is the channel's business.
+A description, which a user chooses by ``compressor=``, opens it (`Gossip`); `parse_gossip` knows them by name.
 
 * `CompressedChannel`: every agent's public copy ``hat`` and the weighted sum ``mixed`` of its neighbours' copies. Two
   rows per agent whatever its degree, because all copies of one agent's ``hat`` are equal.
@@ -14,21 +15,33 @@ rows out; what travels between is the channel's business.
 from __future__ import annotations
 
 from docom.channels.base import Channel, NonFiniteVariable
-from docom.channels.collection import Channels, open_channels
-from docom.channels.edges import EdgeChannel
+from docom.channels.collection import Channels, known_kind, open_channels
+from docom.channels.edges import EdgeChannel, EdgeLowRank
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
-from docom.channels.lowrank_mean import LowRankMeanChannel
+from docom.channels.lowrank_mean import LowRankMeanChannel, MeanLowRank
 from docom.channels.meter import Meter
+from docom.channels.named import GOSSIPS, PublicCopies, Uncompressed, parse_gossip
+from docom.channels.opening import KINDS, Gossip, Opening
 
 __all__ = [
+    "GOSSIPS",
+    "KINDS",
     "Channel",
     "Channels",
     "CompressedChannel",
     "EdgeChannel",
+    "EdgeLowRank",
+    "Gossip",
     "LowRankMeanChannel",
     "MeanChannel",
+    "MeanLowRank",
     "Meter",
     "NonFiniteVariable",
+    "Opening",
+    "PublicCopies",
+    "Uncompressed",
     "UncompressedChannel",
+    "known_kind",
     "open_channels",
+    "parse_gossip",
 ]

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
-from docom.channels.edges import EdgeChannel
-from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
-from docom.channels.lowrank_mean import LowRankMeanChannel
-from docom.compressors import Compressor, EdgeLowRank, Identity, MeanLowRank
+from docom.channels.named import Uncompressed, parse_gossip
+from docom.channels.opening import KINDS, Gossip, Opening
+from docom.compressors import Compressor
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
 from docom.transports import Transport
 from docom.weights import Network
+
+OLDER = {"exact": "uncompressed"}
 
 
 class Channels(Mapping[str, Channel]):
@@ -74,33 +75,32 @@ class Channels(Mapping[str, Channel]):
 
 
 def open_channels(
-    variables: Mapping[str, tuple[str, Compressor]],
+    variables: Mapping[str, tuple[str, str | Gossip | Compressor]],
     network: Network,
     layout: Layout,
     transport: Transport,
     dtype: torch.dtype,
     seed: int = 0,
 ) -> Channels:
-    """A channel for every variable: its kind ("compressed", "uncompressed" or "mean") and its compressor."""
+    """A channel for every variable: of which kind it is (see `KINDS`), and how it travels, as `parse_gossip` takes it.
+
+    A variable that cannot travel so, as the kinds of `Gossip` have it, travels as it is.
+    """
     channels: dict[str, Channel] = {}
-    for position, (variable, (kind, compressor)) in enumerate(variables.items()):
-        whole = Identity().bind(layout, dtype)
-        if kind in ("uncompressed", "exact"):  # "exact" is the older name
-            channels[variable] = UncompressedChannel(variable, whole, network, transport)
-        elif kind == "mean" and isinstance(compressor, MeanLowRank):
-            channels[variable] = LowRankMeanChannel(
-                variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
-            )
-        elif kind == "mean":
-            channels[variable] = MeanChannel(variable, whole, network, transport)
-        elif kind != "compressed":
-            raise ValueError(f'a channel is "compressed", "uncompressed" or "mean", got {kind!r} for {variable}')
-        elif isinstance(compressor, EdgeLowRank):
-            channels[variable] = EdgeChannel(
-                variable, compressor, layout, network, transport, dtype, Key(seed, CHANNEL + position)
-            )
-        else:
-            bound = compressor.bind(layout, dtype)
-            channels[variable] = CompressedChannel(variable, bound, network, transport, Key(seed, CHANNEL + position))
-        channels[variable].number = position
+    for position, (variable, (kind, how)) in enumerate(variables.items()):
+        at = Opening(
+            variable, known_kind(variable, kind), layout, network, transport, dtype, Key(seed, CHANNEL + position)
+        )
+        gossip = parse_gossip(how)
+        channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
+        channel.number = position
+        channels[variable] = channel
     return Channels(network, channels)
+
+
+def known_kind(variable: str, kind: str) -> str:
+    """A kind by the name it has today; refuses what is none."""
+    kind = OLDER.get(kind, kind)
+    if kind not in KINDS:
+        raise ValueError(f'a channel is "compressed", "uncompressed" or "mean", got {kind!r} for {variable}')
+    return kind

@@ -17,36 +17,58 @@ matrix comes first in every difference, so that both ends compute the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from docom.channels.lowrank import LowRankChannel, Matrices, in_stacks
-from docom.compressors import EdgeLowRank
+from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
+from docom.channels.opening import Gossip, Opening
 from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
-from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
-from docom.rng import Key
-from docom.transports import Transport
-from docom.weights import Network
+
+
+@dataclass(frozen=True)
+class EdgeLowRank(Gossip):
+    """Per-edge low-rank gossip (PowerGossip): neighbours agree on the leading directions of their difference.
+
+    Both ends of an edge work out the leading directions of the difference of their own variables and move along them, so there
+    are no public copies and no consensus step to tune. See `docom.channels.EdgeChannel`.
+
+    rank: r, directions per edge and round. rounds: power-gossip rounds per step. sides: 2 sends both factors of a round, one
+    after the other; 1 sends one of them, by turns, as PowerGossip does. values: "full" or "bf16" numbers.
+    """
+
+    rank: int = 1
+    rounds: int = 1
+    sides: int = 2
+    values: str = "full"
+
+    name: ClassVar[str] = "edge-lowrank"
+    example: ClassVar[str] = "edge-lowrank:1,rounds=3"
+    kinds: ClassVar[tuple[str, ...]] = ("compressed",)
+    scaled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1:
+            raise ValueError(
+                f"edge low rank needs whole numbers rank >= 1 and rounds >= 1, got {self.rank} and {self.rounds}"
+            )
+        check_factors(self.rank, self.sides, self.values)
+
+    def open(self, at: Opening) -> EdgeChannel:
+        """See `Gossip.open`."""
+        return EdgeChannel(at, self.rank, self.rounds, self.sides, self.values)
 
 
 class EdgeChannel(LowRankChannel):
     """`push` returns the gap of low-rank gossip, already scaled: use it with gamma = 1."""
 
-    def __init__(
-        self,
-        variable: str,
-        compressor: EdgeLowRank,
-        layout: Layout,
-        network: Network,
-        transport: Transport,
-        dtype: torch.dtype,
-        key: Key,
-    ) -> None:
+    def __init__(self, at: Opening, rank: int, rounds: int, sides: int, values: str) -> None:
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
         # agents work on their slot-th edge in one batched product.
-        agents = transport.agents.tolist()
+        network, agents = at.network, at.transport.agents.tolist()
         slots = max((len(network.neighbours[agent]) for agent in agents), default=0)
         self.slots = [
             [row for row, agent in enumerate(agents) if len(network.neighbours[agent]) > slot] for slot in range(slots)
@@ -54,9 +76,9 @@ class EdgeChannel(LowRankChannel):
         self.ends = [
             (agents[row], network.neighbours[agents[row]][slot]) for slot, rows in enumerate(self.slots) for row in rows
         ]
-        device = transport.agents.device
-        self.weights = torch.tensor([network.matrix[end] for end in self.ends], dtype=dtype, device=device)
-        self.signs = torch.tensor([1.0 if i < j else -1.0 for i, j in self.ends], dtype=dtype, device=device)
+        device = at.transport.agents.device
+        self.weights = torch.tensor([network.matrix[end] for end in self.ends], dtype=at.dtype, device=device)
+        self.signs = torch.tensor([1.0 if i < j else -1.0 for i, j in self.ends], dtype=at.dtype, device=device)
         number = {edge: e for e, edge in enumerate(network.edges)}
         edges = [number[min(end), max(end)] for end in self.ends]
         ids = torch.tensor(edges, dtype=torch.int64, device=device)
@@ -65,9 +87,9 @@ class EdgeChannel(LowRankChannel):
             for rows in self.slots
         ]
         # A single agent has nobody to send to.
-        matrices = Matrices(*(split_matrices(layout, compressor.rank) if network.n > 1 else ([], [])))
-        super().__init__(variable, compressor, matrices, ids, transport, dtype, key)
-        self.repeats, self.exchanges = compressor.rounds, compressor.sides * compressor.rounds
+        matrices = Matrices(*(split_matrices(at.layout, rank) if network.n > 1 else ([], [])))
+        super().__init__(at, sides, values, matrices, ids)
+        self.repeats, self.exchanges = rounds, sides * rounds
         self.degree = max((len(near) for near in network.neighbours), default=0)
         words, bits = self.words(self.repeats), torch.finfo(self.wire).bits
         ends_in_all = sum(len(near) for near in network.neighbours)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
-from docom.compressors import EdgeLowRank, MeanLowRank
+from docom.channels.opening import Opening
 from docom.compressors.lowrank import Block, first_basis
 from docom.numerics import orthonormalise
 from docom.rng import Key
-from docom.transports import Place, Transport
+from docom.transports import Place
 
 
 class Stack(NamedTuple):
@@ -96,20 +96,11 @@ class LowRankChannel(Channel):
     owners: whose bases these are (a number per edge, or one for all); equal ones start alike, wherever they are held.
     """
 
-    def __init__(
-        self,
-        variable: str,
-        compressor: EdgeLowRank | MeanLowRank,
-        matrices: Matrices,
-        owners: Tensor,
-        transport: Transport,
-        dtype: torch.dtype,
-        key: Key,
-    ) -> None:
-        super().__init__(variable, transport)
-        self.sides, self.wire = compressor.sides, torch.bfloat16 if compressor.values == "bf16" else dtype
+    def __init__(self, at: Opening, sides: int, values: str, matrices: Matrices, owners: Tensor) -> None:
+        super().__init__(at.variable, at.transport)
+        self.sides, self.wire = sides, torch.bfloat16 if values == "bf16" else at.dtype
         self.matrices = matrices
-        self.rights = matrices.first_rights(owners, dtype, key)
+        self.rights = matrices.first_rights(owners, at.dtype, at.key)
         self.lefts = matrices.first_lefts(self.rights)
         self._turn = 0
 
@@ -137,3 +128,13 @@ class LowRankChannel(Channel):
             for side, stacked in sides.items()
             for number, factor in enumerate(self.matrices.block_by_block(stacked))
         }
+
+
+def check_factors(rank: int, sides: int, values: str) -> None:
+    """Refuse what is no low-rank message: its rank, the factors sent per round, and how numbers travel."""
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"rank must be a whole number, rank >= 1, got {rank!r}")
+    if sides not in (1, 2):
+        raise ValueError(f"sides is 1 or 2, the factors sent per round, got {sides}")
+    if values not in ("full", "bf16"):
+        raise ValueError(f'values is "full" or "bf16", got {values!r}')

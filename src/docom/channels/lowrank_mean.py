@@ -17,44 +17,64 @@ an agent has sent does not stay with it as its difference from the others, to gr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from docom.channels.lowrank import LowRankChannel, Matrices, in_stacks
-from docom.compressors import MeanLowRank
+from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
+from docom.channels.opening import Gossip, Opening
 from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
-from docom.layout import Layout
 from docom.numerics import orthonormalise, product, product_transposed
-from docom.rng import Key
 from docom.transports import Place, Transport
 from docom.weights import Network, averaging_matrices
 from docom.weights.matrices import Matrix
 
 
+@dataclass(frozen=True)
+class MeanLowRank(Gossip):
+    """The average of all agents in low rank, in a basis that they share (PowerSGD), for methods that average over all agents.
+
+    See `docom.channels.LowRankMeanChannel`.
+
+    rank: r, directions per round. over: "allreduce", or "links" for exchanges between neighbours of the graph only.
+    sides: 2 sends both factors of a round, one after the other; 1 sends one of them, by turns. values: "full" or "bf16" numbers.
+    """
+
+    rank: int = 1
+    over: str = "allreduce"
+    sides: int = 2
+    values: str = "full"
+
+    name: ClassVar[str] = "mean-lowrank"
+    example: ClassVar[str] = "mean-lowrank:1,over=links"
+    kinds: ClassVar[tuple[str, ...]] = ("mean",)
+
+    def __post_init__(self) -> None:
+        if self.over not in ("allreduce", "links"):
+            raise ValueError(f'over is "allreduce" or "links", got {self.over!r}')
+        check_factors(self.rank, self.sides, self.values)
+
+    def open(self, at: Opening) -> LowRankMeanChannel:
+        """See `Gossip.open`."""
+        return LowRankMeanChannel(at, self.rank, self.over, self.sides, self.values)
+
+
 class LowRankMeanChannel(LowRankChannel):
     """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
 
-    def __init__(
-        self,
-        variable: str,
-        compressor: MeanLowRank,
-        layout: Layout,
-        network: Network,
-        transport: Transport,
-        dtype: torch.dtype,
-        key: Key,
-    ) -> None:
-        everyone = torch.zeros_like(transport.agents)  # one basis for all, whoever holds it
-        matrices = Matrices(*split_matrices(layout, compressor.rank))
-        super().__init__(variable, compressor, matrices, everyone, transport, dtype, key)
-        self.average = (
-            _AllReduce(network, transport) if compressor.over == "allreduce" else _Exchanges(network, transport)
-        )
+    def __init__(self, at: Opening, rank: int, over: str, sides: int, values: str) -> None:
+        everyone = torch.zeros_like(at.transport.agents)  # one basis for all, whoever holds it
+        matrices = Matrices(*split_matrices(at.layout, rank))
+        super().__init__(at, sides, values, matrices, everyone)
+        average = _AllReduce if over == "allreduce" else _Exchanges
+        self.average: _AllReduce | _Exchanges = average(at.network, at.transport)
         words, bits = self.words(), torch.finfo(self.wire).bits
         self.exchanges = self.average.exchanges * (self.sides if matrices.blocks else 1)
         self.bits_per_round = words * self.average.vectors * (16 if bits == 16 else 32)
         self.bytes_per_round = round(words * self.average.messages * bits / 8)
-        self.error = torch.zeros(len(everyone), layout.dimension, dtype=dtype, device=everyone.device)
+        self.error = torch.zeros(len(everyone), at.layout.dimension, dtype=at.dtype, device=everyone.device)
         self.result = torch.zeros_like(self.error)
 
     def mean(self, x: Tensor) -> Tensor:

@@ -281,13 +281,15 @@ def report(folders: list[Path], link: str | None, out: Path | None) -> None:
 
 def list_names() -> None:
     """See `docom.cli.app.list_names`."""
+    from docom.channels import GOSSIPS
     from docom.compressors import COMPRESSORS
     from docom.graphs import TOPOLOGIES
     from docom.weights import WEIGHTS
 
     groups: dict[str, dict[str, str]] = {
         "algorithms": {name: _first_line(kind) for name, kind in ALGORITHMS.items()},
-        "compressors": {example: _first_line(kind) for kind, example in COMPRESSORS.values()},
+        "compressors": {example: _first_line(kind) for kind, example in COMPRESSORS.values()}
+        | {kind.example: _first_line(kind) for kind in GOSSIPS.values()},
         "topologies": {name: about for name, (_, about) in TOPOLOGIES.items()},
         "weights": {name: about for name, (_, about) in WEIGHTS.items()},
         "presets": {preset.name: preset.about for preset in presets.PRESETS.values()},

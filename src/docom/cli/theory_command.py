@@ -138,10 +138,10 @@ def _delta(spec: str, d: int) -> tuple[float, float | None]:
         return known.delta, known.observed
     import torch
 
-    from docom.compressors import parse
+    from docom.channels import parse_gossip
     from docom.layout import Layout
 
-    found = parse(spec).bind(Layout.flat(d), torch.float32).delta
+    found = parse_gossip(spec).contraction(Layout.flat(d), torch.float32)
     if found is None:
         raise ValueError(f"{spec} has no uniform contraction; give --delta, for example the observed one")
     return found, None

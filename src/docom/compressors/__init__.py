@@ -7,10 +7,11 @@ TopK(fraction=0.05, k=None, values='full', scope='global', whole=0)
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TypeVar
 
 from docom.compressors.base import Bound, Compressor, NonFinite, Sparse, Stamp
 from docom.compressors.identity import Identity
-from docom.compressors.lowrank import EdgeLowRank, LowRank, MeanLowRank
+from docom.compressors.lowrank import LowRank
 from docom.compressors.quantizer import Quantizer, Sign
 from docom.compressors.sparsifiers import RandK, TopK
 from docom.names import check_name, nearest, split_spec
@@ -19,10 +20,8 @@ __all__ = [
     "COMPRESSORS",
     "Bound",
     "Compressor",
-    "EdgeLowRank",
     "Identity",
     "LowRank",
-    "MeanLowRank",
     "NonFinite",
     "Quantizer",
     "RandK",
@@ -30,6 +29,7 @@ __all__ = [
     "Sparse",
     "Stamp",
     "TopK",
+    "built",
     "parse",
     "register",
 ]
@@ -42,9 +42,10 @@ COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "quantize": (Quantizer, "quantize:4"),
     "sign": (Sign, "sign"),
     "lowrank": (LowRank, "lowrank:2"),
-    "edge-lowrank": (EdgeLowRank, "edge-lowrank:1,rounds=3"),
-    "mean-lowrank": (MeanLowRank, "mean-lowrank:1,over=links"),
 }
+
+
+Kind = TypeVar("Kind")
 
 
 def register(kind: type[Compressor]) -> None:
@@ -61,11 +62,17 @@ def parse(spec: str | Compressor | None) -> Compressor:
         return Identity()
     if not isinstance(spec, str):
         raise TypeError(f'a compressor is a name such as "topk:0.05" or an object such as TopK(...), got {spec!r}')
-    name, positional, named = split_spec(spec)
+    name, _, _ = split_spec(spec)
     if name not in COMPRESSORS:
         raise nearest("compressor", name, COMPRESSORS)
     kind, example = COMPRESSORS[name]
-    known = [field.name for field in fields(kind)]
+    return built(kind, spec, example)
+
+
+def built(kind: type[Kind], spec: str, example: str) -> Kind:
+    """An object of a class from its spelling, ``name:argument,key=value``, the arguments being the class's fields in order."""
+    name, positional, named = split_spec(spec)
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     arguments = dict(zip(known, positional, strict=False)) | named
     if len(positional) > len(known) or not set(arguments) <= set(known):
         raise ValueError(f"{spec!r}: {name} takes {', '.join(known) or 'no arguments'}, as in {example!r}")

@@ -121,10 +121,15 @@ class Compressor(ABC):
     """A description of a compressor; see `docom.compressors.COMPRESSORS` for all of them."""
 
     name: ClassVar[str]
+    lossless: ClassVar[bool] = False  # whether Q(x) = x
 
     @abstractmethod
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """This compressor for rows of the given layout and type."""
+
+    def smaller(self, layout: Layout, numbers: int, dtype: torch.dtype) -> Bound:
+        """The same contraction on about so many numbers, where that is possible: to try out quickly what it does."""
+        return self.bind(layout, dtype)
 
 
 def kept(dimension: int, fraction: float | None, k: int | None) -> int:

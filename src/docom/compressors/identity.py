@@ -20,6 +20,7 @@ class Identity(Compressor):
     """``Q(x) = x``. The channel then sends x itself, not a difference, so that no rounding errors accumulate."""
 
     name: ClassVar[str] = "none"
+    lossless: ClassVar[bool] = True
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""

@@ -26,6 +26,20 @@ def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype, whole
     return PerTensor(parts, dtype)
 
 
+def smaller_per_tensor(one: Compressor, layout: Layout, numbers: int, dtype: torch.dtype, whole: int) -> PerTensor:
+    """The same on a smaller tensor for each, of about ``numbers`` in all."""
+    parts: list[tuple[slice, Bound]] = []
+    start = 0
+    for size in layout.sizes:
+        room = min(size, max(numbers * size // layout.dimension, 64))
+        if size <= whole:
+            bound = Identity().bind(Layout.flat(room), dtype)
+        else:
+            bound = one.smaller(Layout.flat(size), room, dtype)
+        parts.append((slice(start, start := start + bound.dimension), bound))
+    return PerTensor(parts, dtype)
+
+
 class PerTensor(Bound):
     """One message made of a message per tensor; its contraction is that of the worst tensor."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from docom.compressors.base import (
     kept,
 )
 from docom.compressors.codecs import check_length
-from docom.compressors.scopes import per_tensor
+from docom.compressors.scopes import per_tensor, smaller_per_tensor
 from docom.compressors.values import Full, ValueCode, value_code
 from docom.layout import Layout
 from docom.numerics import add_sparse, has_fused_update, nonfinite_rows, select_top, update_top
@@ -61,6 +61,10 @@ class TopK(Compressor):
             return per_tensor(TopK(self.fraction, self.k, self.values), layout, dtype, self.whole)
         count = kept(layout.dimension, self.fraction, self.k)
         return BoundTopK(layout.dimension, count, value_code(self.values, count, dtype), dtype)
+
+    def smaller(self, layout: Layout, numbers: int, dtype: torch.dtype) -> Bound:
+        """See `Compressor.smaller`."""
+        return _smaller(self, layout, numbers, dtype)
 
 
 class BoundTopK(Bound):
@@ -144,6 +148,10 @@ class RandK(Compressor):
             return per_tensor(RandK(self.fraction, self.k, self.unbiased), layout, dtype, self.whole)
         return BoundRandK(layout.dimension, kept(layout.dimension, self.fraction, self.k), self.unbiased, dtype)
 
+    def smaller(self, layout: Layout, numbers: int, dtype: torch.dtype) -> Bound:
+        """See `Compressor.smaller`."""
+        return _smaller(self, layout, numbers, dtype)
+
 
 class BoundRandK(Bound):
     """Random-k of rows of d numbers."""
@@ -186,6 +194,18 @@ class BoundRandK(Bound):
         """See `Bound.decode`."""
         check_length(buffers, self.num_bytes)
         return value_code("full", self.k, self.dtype).decode(buffers)[0]
+
+
+def _smaller(compressor: TopK | RandK, layout: Layout, numbers: int, dtype: torch.dtype) -> Bound:
+    """A share of entries keeps its contraction in any dimension."""
+    if layout.dimension <= numbers:
+        return compressor.bind(layout, dtype)
+    if compressor.scope == "tensor":
+        one = replace(compressor, scope="global", whole=0)
+        return smaller_per_tensor(one, layout, numbers, dtype, compressor.whole)
+    if compressor.k is not None:
+        compressor = replace(compressor, fraction=compressor.k / layout.dimension, k=None)
+    return compressor.bind(Layout.flat(numbers), dtype)
 
 
 def scatter(message: Sparse, dimension: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from docom.algorithms import Algorithm
+from docom.channels import Gossip
 from docom.compressors import Compressor
 from docom.numerics import combine
 from docom.optim import parameters
@@ -64,7 +65,7 @@ class Decentralized(Optimizer):
         algorithm: Algorithm,
         topology: Any = "ring",
         weights: Any = None,
-        compressor: str | Compressor | None = "none",
+        compressor: str | Compressor | Gossip | None = "none",
         *,
         model: nn.Module | None = None,
         buffers: str = "local",
@@ -180,7 +181,7 @@ class Decentralized(Optimizer):
     def __repr__(self) -> str:
         around = self._surroundings
         about = f"agent {self.agent} of {self.agents}: {around.network}"
-        return f"{self.algorithm}\n{about}\ncompressor: {plain(around.compressors)}\n{super().__repr__()}"
+        return f"{self.algorithm}\n{about}\ncompressor: {plain(around.settings)}\n{super().__repr__()}"
 
     # What only agents do
 

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from docom import compressors
 from docom.algorithms import Algorithm
-from docom.channels import Channels, open_channels
+from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
-from docom.consensus import channel_compressors, resolve_gamma
+from docom.consensus import channel_gossip, resolve_gamma
 from docom.layout import Layout
 from docom.optim.parameters import Flat, digest
 from docom.optim.together import start_from_first
@@ -32,12 +31,17 @@ class Surroundings:
         team: Team,
         topology: Any,
         weights: Any,
-        compressor: str | Compressor | None,
+        compressor: str | Compressor | Gossip | None,
         seed: int,
     ) -> None:
         self.algorithm, self.team, self.seed = algorithm, team, seed
         self.network = network(topology, team.world, weights, seed)
-        self.compressors = channel_compressors(algorithm, compressors.parse(compressor))
+        self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """How each variable travels, as a user gives it."""
+        return {variable: how.setting for variable, how in self.gossip.items()}
 
     def described(self, flat: Flat) -> dict[str, str]:
         """In words: what all agents must have in common, and a run with the one it goes on from."""
@@ -45,7 +49,7 @@ class Surroundings:
         return {
             "number of agents": str(self.network.n),
             "algorithm": plain(self.algorithm),
-            "compressor": plain(self.compressors),
+            "compressor": plain(self.settings),
             "network": f"{self.network} ({digest(torch.tensor(self.network.matrix))})",
             "parameters": f"{flat.layout.dimension} numbers in {len(flat.parameters)} tensors ({digest(shapes)})",
             "groups": ", ".join(map(str, flat.shares)),
@@ -60,7 +64,7 @@ class Surroundings:
             return {}
         found = dict.fromkeys(names, 0.0)
         if self.team.leads:
-            _, measurements = resolve_gamma(self.algorithm, self.compressors, self.network, layout)
+            _, measurements = resolve_gamma(self.algorithm, self.gossip, self.network, layout)
             found |= {name: measurement.gamma for name, measurement in measurements.items()}
         values = torch.tensor([found[name] for name in names], dtype=torch.float64)
         start_from_first(self.team, [values])
@@ -68,7 +72,7 @@ class Surroundings:
 
     def channels(self, flat: Flat, transport: Transport) -> Channels:
         """The channels of the method."""
-        kinds = {name: (kind, self.compressors[name]) for name, kind in self.algorithm.channels.items()}
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         return open_channels(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)
 
 

@@ -82,7 +82,7 @@ class Inspector:
             if gamma is None:
                 return None
             return measure_step(
-                algorithm, gamma, simulation.compressors, simulation.network, simulation.problem.layout
+                algorithm, gamma, simulation.gossip, simulation.network, simulation.problem.layout
             ).gamma
 
         return advice(

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from docom.algorithms import Algorithm
-from docom.channels import open_channels
-from docom.compressors import parse
-from docom.consensus import channel_compressors, resolve_gamma
+from docom.channels import open_channels, parse_gossip
+from docom.consensus import channel_gossip, resolve_gamma
 from docom.loop import Training
 from docom.oracles import ProblemOracle
 from docom.problems import Evaluation, Problem
@@ -85,7 +84,7 @@ def begin(
     """``count`` independent runs before their first step, in float64; rows ``r n`` to ``r n + n - 1`` are run r."""
     if "mean" in algorithm.channels.values():
         raise ValueError(f"{algorithm.name} averages over all agents and would mix the copies; run it {count} times")
-    wire = channel_compressors(algorithm, parse(compressor))
+    wire = channel_gossip(algorithm, parse_gossip(compressor))
     algorithm, _ = resolve_gamma(algorithm, wire, network, problem.layout)
     many = CopiedProblem(problem, count).to(torch.float64, device)
     whole = copies(network, count)

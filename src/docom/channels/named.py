@@ -1,0 +1,115 @@
+"""Ways to exchange a variable, by the names that users give: those of compressors, and those that need no compressor.
+
+>>> parse_gossip("topk:0.05").setting
+TopK(fraction=0.05, k=None, values='full', scope='global', whole=0)
+>>> parse_gossip("edge-lowrank:2").scaled
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from docom.channels.base import Channel
+from docom.channels.edges import EdgeLowRank
+from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
+from docom.channels.lowrank_mean import MeanLowRank
+from docom.channels.opening import KINDS, Gossip, Opening
+from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, built, parse
+from docom.layout import Layout
+from docom.names import check_name, nearest, split_spec
+
+
+@dataclass(frozen=True)
+class Uncompressed(Gossip):
+    """Variables travel as they are."""
+
+    name: ClassVar[str] = "none"
+    example: ClassVar[str] = "none"
+    kinds: ClassVar[tuple[str, ...]] = tuple(KINDS)
+    copies: ClassVar[bool] = True
+
+    def open(self, at: Opening) -> Channel:
+        """See `Gossip.open`."""
+        whole = Identity().bind(at.layout, at.dtype)
+        if at.kind == "compressed":
+            return _with_copies(at, whole)
+        kind = UncompressedChannel if at.kind == "uncompressed" else MeanChannel
+        return kind(at.variable, whole, at.network, at.transport)
+
+    def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
+        """See `Gossip.contraction`: a message says everything."""
+        return 1.0
+
+    def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:
+        """See `Gossip.open_smaller`."""
+        return _with_copies(at, Identity().smaller(at.layout, numbers, at.dtype))
+
+    @property
+    def setting(self) -> Compressor:
+        """See `Gossip.setting`."""
+        return Identity()
+
+
+@dataclass(frozen=True)
+class PublicCopies(Gossip):
+    """Compressed differences between a variable and its public copy, which the agent and all its neighbours keep."""
+
+    compressor: Compressor
+    name: ClassVar[str] = "compressed"
+    example: ClassVar[str] = "topk:0.05"
+    kinds: ClassVar[tuple[str, ...]] = ("compressed",)
+    copies: ClassVar[bool] = True
+
+    def open(self, at: Opening) -> Channel:
+        """See `Gossip.open`."""
+        return _with_copies(at, self.compressor.bind(at.layout, at.dtype))
+
+    def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
+        """See `Gossip.contraction`: the compressor's."""
+        return self.compressor.bind(layout, dtype).delta
+
+    def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:
+        """See `Gossip.open_smaller`."""
+        return _with_copies(at, self.compressor.smaller(at.layout, numbers, at.dtype))
+
+    @property
+    def label(self) -> str:
+        """See `Gossip.label`."""
+        return self.compressor.name
+
+    @property
+    def setting(self) -> Compressor:
+        """See `Gossip.setting`."""
+        return self.compressor
+
+
+def _with_copies(at: Opening, bound: Bound) -> CompressedChannel:
+    return CompressedChannel(at.variable, bound, at.network, at.transport, at.key)
+
+
+# Name -> class. A new description is one line here, or a user's call of `register`.
+GOSSIPS: dict[str, type[Gossip]] = {"edge-lowrank": EdgeLowRank, "mean-lowrank": MeanLowRank}
+
+
+def register(kind: type[Gossip]) -> None:
+    """Make a user's description known by its name."""
+    check_name(kind, GOSSIPS.get(getattr(kind, "name", ""), COMPRESSORS.get(getattr(kind, "name", ""), (None, ""))[0]))
+    GOSSIPS[kind.name] = kind
+
+
+def parse_gossip(spec: str | Gossip | Compressor | None) -> Gossip:
+    """A way to exchange variables from what a user gives: a name with arguments, a compressor, or the description itself."""
+    if isinstance(spec, Gossip):
+        return spec
+    if isinstance(spec, str):
+        name, _, _ = split_spec(spec)
+        if name in GOSSIPS:
+            return built(GOSSIPS[name], spec, GOSSIPS[name].example)
+        if name not in COMPRESSORS:
+            raise nearest("compressor", name, [*COMPRESSORS, *GOSSIPS])
+    compressor = parse(spec)
+    return Uncompressed() if compressor.lossless else PublicCopies(compressor)
