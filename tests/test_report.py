@@ -6,7 +6,11 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
+import shlex
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -614,6 +618,48 @@ def test_the_page_says_what_was_run_and_what_the_numbers_mean(written: Path) -> 
     assert all(MEANING[key] in shown for key in (*PANELS, "bits", "wire_bytes", "samples", "step", "seconds"))
     assert "10 Mbit/s, 20 ms" in shown
     assert torch.__version__ in shown
+
+
+def docom_command(words: list[str] | str, cwd: Path) -> None:
+    """A command as a user's shell runs it, with this environment's `docom`."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    text = words if isinstance(words, str) else shlex.join(words)
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=cwd, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_command_shown_runs_again_where_it_is_pasted(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "it's here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    (here / "my settings.yaml").write_text(
+        "{algorithm: docom, problem: {name: least-squares}, agents: 3, hyper: {lr: 0.01, gamma: 0.3, beta: 0.1}}"
+    )
+    given = [
+        "--steps",
+        "20",
+        "--eval-every",
+        "5",
+        "--until",
+        "loss_worst<=0.001",
+        "--data",
+        "my data",
+        "--out",
+        "a run",
+    ]
+    docom_command(["docom", "run", "my settings.yaml", *given], here)
+    report.write(report.load([here / "a run"]), here / "page")
+    parsed = Elements((here / "page" / "report.html").read_text(encoding="utf-8"))
+    (command,) = [text for tag, text in parsed.texts if tag == "pre"]
+    assert shlex.split(command)[-2:] == ["--data", str(here / "my data")]
+    docom_command(command, elsewhere)
+    (first,), (again,) = report.load([here / "a run"]), report.load([elsewhere])
+    assert again.folder.name == "a run-again"
+    timeless = [[{**record, "seconds": 0.0} for record in run.records] for run in (first, again)]
+    assert timeless[0] == timeless[1]
+    assert len(timeless[0]) == 5
 
 
 def test_a_hostile_label_stays_text(tmp_path: Path) -> None:

@@ -76,14 +76,23 @@ def figure(curves: Sequence[Curve], panels: Sequence[Panel], axis: Axis, scale: 
 def draw_panel(place: Axes, panel: Panel, curves: Sequence[Curve], axis: Axis, scale: Scale) -> None:
     """One measure against one cost: a line for the mean over seeds, a band for their range."""
     log_y = log_by_default(panel, curves)
-    for curve in curves:
+    for number, curve in enumerate(curves):
         points = _points(curve, panel, axis, scale, log_y)
         if not points:
             continue
         at, mean, low, high = zip(*points, strict=True)
         marker = "o" if len(points) <= FEW_POINTS else None
         style = LINE_STYLES[curve.dash]
-        place.plot(at, mean, marker=marker, color=curve.colour, linestyle=style, linewidth=1.5, markersize=3)
+        place.plot(
+            at,
+            mean,
+            marker=marker,
+            color=curve.colour,
+            linestyle=style,
+            linewidth=1.5,
+            markersize=3,
+            zorder=3 - number / len(curves),
+        )  # the first of the legend on top
         if curve.seeds > 1:
             place.fill_between(at, low, high, color=curve.colour, alpha=0.15, linewidth=0)
     _scale_axes(place, panel, scale, log_y)

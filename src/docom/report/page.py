@@ -153,6 +153,8 @@ def _provenance(runs: Sequence[RunData]) -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for run in runs:
         for key, value in run.provenance.items():
+            if value is None:  # such as the commit, of an installed package
+                continue
             text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
             if text not in found.setdefault(str(key), []):
                 found[str(key)].append(text)

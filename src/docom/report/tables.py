@@ -10,6 +10,7 @@ from typing import Any
 from docom.curves import AXES, PANELS, Panel
 from docom.curves.drawing import panels_with_data
 from docom.curves.measures import all_links_only, percent, three_digits, with_unit
+from docom.report.again import command_again
 from docom.report.configurations import Configuration
 from docom.report.reach import Reached, reach
 from docom.report.runs import RunData
@@ -44,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configuration was, and the commands that ran it."""
+    """What a configuration was, and the commands that run it again."""
 
     configuration: Configuration
     items: tuple[tuple[str, str], ...]
@@ -113,7 +114,7 @@ def settings(configurations: Sequence[Configuration]) -> list[Settings]:
         items += [(f"{key} (measured)", value) for key, value in first.table("gamma").items()]
         seeds = [str(seed) for run in configuration.runs if (seed := run.count("seed")) is not None]
         items += [("seeds", ", ".join(seeds) or None)]
-        commands = dict.fromkeys(command for run in configuration.runs if (command := run.text("command")))
+        commands = dict.fromkeys(command for run in configuration.runs if (command := command_again(run)))
         shown = tuple((key, _plain(value)) for key, value in items if value is not None)
         found.append(Settings(configuration, shown, tuple(commands)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def provenance(command: str) -> dict[str, Any]:
         "system": platform.platform(),
         "threads": torch.get_num_threads(),
         "command": command,
+        "directory": os.getcwd(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
