@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all check bench clean help
+.PHONY: demo test test-all check bench docs clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -12,12 +13,17 @@ help:
 	@echo "make test      lint, types, layers and the test suite"
 	@echo "make test-all  the same, with the long tests"
 	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make docs      the documentation site; open site/index.html"
 	@echo "make bench     the simulator beside plain PyTorch steps; rewrites benchmarks/results and the tables of docs"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $(DOCS_STAMP)
 
 demo: $(STAMP)
 	$(BIN)/docom demo
@@ -32,11 +38,15 @@ bench: $(STAMP)
 	$(BIN)/docom bench --json benchmarks/results/cpu.json
 	$(BIN)/python benchmarks/tables.py
 
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 test: check
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: check
+test-all: check $(DOCS_STAMP)
 	$(BIN)/pytest -n 2
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist site src/*.egg-info

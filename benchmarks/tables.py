@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md, the README's one table and the figures from the results kept here.
+"""Writes the tables and figures of docs/performance.md from the results kept here.
 
 ``make bench`` calls it after measuring; by hand: ``python benchmarks/tables.py``.
 """
@@ -44,7 +44,7 @@ def page(device: str, results: Results) -> str:
 
 def main() -> None:
     """Rewrite the pages."""
-    docs, readme = ROOT / "docs" / "performance.md", ROOT / "README.md"
+    docs = ROOT / "docs" / "performance.md"
     for device in ("cpu", "gpu"):
         path = RESULTS / f"{device}.json"
         if not path.exists():
@@ -52,8 +52,6 @@ def main() -> None:
         results = read(path)
         docs.write_text(between(docs.read_text(), device, page(device, results)))
         draw(results, ROOT / "docs" / "figures" / f"bench-{device}.png")
-        name = "speed" if device == "cpu" else "gpu speed"
-        readme.write_text(between(readme.read_text(), name, tables.yardsticks(results)))
 
 
 if __name__ == "__main__":

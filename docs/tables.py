@@ -1,4 +1,4 @@
-"""Writes the README's table of algorithms from the code: ``python docs/tables.py``."""
+"""Writes the table of methods in docs/methods/index.md from the code: ``python docs/tables.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START, END = "<!-- algorithms: made by docs/tables.py -->", "<!-- end of algorit
 
 
 def algorithm_table() -> str:
-    """One row a method: name, paper, messages, gradients and memory a step, exactness."""
+    """One row for each method: name, paper, messages and gradients per step, memory, exactness."""
     lines = [
         "| method | class, name | paper | messages per step | gradients per step | memory | exact optimum |",
         "|---|---|---|---|---|---|---|",
@@ -27,11 +27,11 @@ def algorithm_table() -> str:
 
 def main() -> None:
     """Replace what stands between the two marks."""
-    readme = Path(__file__).parents[1] / "README.md"
-    text = readme.read_text()
+    page = Path(__file__).parent / "methods" / "index.md"
+    text = page.read_text()
     before, rest = text.split(START)
     _, after = rest.split(END)
-    readme.write_text(f"{before}{START}\n{algorithm_table()}\n{END}{after}")
+    page.write_text(f"{before}{START}\n{algorithm_table()}\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -270,4 +270,3 @@ def test_the_documents_show_the_results_that_are_kept(device: str) -> None:
     results = read(path)
     assert not results.quick
     assert writer().page(device, results) in (ROOT / "docs" / "performance.md").read_text()
-    assert tables.yardsticks(results) in (ROOT / "README.md").read_text()

@@ -336,7 +336,7 @@ COMMANDS = {
     "run": ["--algorithm", "--compressor", "--resume", "--eval-samples", "--stop-on-divergence", "--diagnose"],
     "compare": ["--seeds", "--steps", "--eval-every", "--only", "--paper", "--jobs", "--device", "--data", "--out"],
     "bench": ["--json", "--device", "--quick", "--only", "--plot"],
-    "demo": ["--out"],
+    "demo": ["--steps", "--out"],
     "tune": ["--algorithm", "--compressor", "--grid", "--trials", "--steps", "--seed", "--data", "--out"],
     "report": ["--link", "--out"],
     "list": [],

@@ -1,4 +1,4 @@
-"""What people copy must run: the examples, the docstrings, the README's own lines and table."""
+"""What people copy must run: the examples, the docstrings, the table of methods."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import doctest
 import importlib
 import os
 import pkgutil
-import re
 import runpy
 import subprocess
 import sys
@@ -83,17 +82,9 @@ def test_own_models(name: str, who: str, said: str, processes: int) -> None:
     assert said in done.stdout
 
 
-def test_readme_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code[1], "README.md", "exec"), {})
-    assert (tmp_path / "curves.png").exists()
-
-
-def test_readme_table_is_made_from_the_code() -> None:
+def test_the_table_of_methods_is_made_from_the_code() -> None:
     table = runpy.run_path(str(ROOT / "docs" / "tables.py"))["algorithm_table"]()
-    assert table in (ROOT / "README.md").read_text(), "run python docs/tables.py"
+    assert table in (ROOT / "docs" / "methods" / "index.md").read_text(), "run python docs/tables.py"
 
 
 @pytest.fixture

@@ -174,12 +174,16 @@ def bench(
 
 
 @app.command()
-def demo(out: Out = None, overwrite: Overwrite = False) -> None:
+def demo(
+    steps: Annotated[int, typer.Option("--steps", help="Number of steps.", min=1)] = 1000,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> None:
     """DoCoM and the baselines on the synthetic problem, about a minute: a table, a figure, a page."""
     from docom.cli import comparison
 
-    folder = out or Path("demo")
-    comparison.compare("synthetic", 1, 1000, 50, None, False, None, None, None, folder, "docom demo", overwrite)
+    every, folder = max(1, steps // 20), out or Path("demo")
+    comparison.compare("synthetic", 1, steps, every, None, False, None, None, None, folder, _command(), overwrite)
 
 
 @app.command()
