@@ -10,12 +10,13 @@ from typing import Any
 from docstrings import to_markdown
 
 from docom.algorithms import ALGORITHMS, Algorithm
-from docom.presets import PRESETS, TITLES, Setting
+from docom.algorithms.declarations import StepSize
+from docom.presets import PRESETS, Setting
 
 
 def title(kind: type[Algorithm]) -> str:
     """The method's name for people."""
-    return TITLES.get(kind.name, kind.__name__)
+    return kind.facts.title or kind.name
 
 
 def page(kind: type[Algorithm]) -> str:
@@ -24,13 +25,14 @@ def page(kind: type[Algorithm]) -> str:
     parts = [
         f"# {title(kind)}",
         f"*{first}*",
+        *([f"**When to take it.** {kind.facts.when}"] if kind.facts.when else []),
         "## At a glance",
         _glance(kind),
         "## The method",
         to_markdown(rest),
         "## Settings",
-        f"`docom.{kind.__name__}(...)` in Python; on the command line `--lr`, `--gamma`, `--beta`, and `--set name=value` for the"
-        " others.",
+        f"`docom.{kind.__name__}(...)` in Python; on the command line `--lr`, `--gamma`, `--beta`, and `--set name=value` for"
+        " the others. A step size is a number or a [schedule](../reference/schedules.md).",
         _settings(kind),
         *_presets(kind),
         "## The code",
@@ -49,22 +51,36 @@ def _glance(kind: type[Algorithm]) -> str:
         "messages per step": facts.messages,
         "gradients per step at batch b": facts.gradients,
         "memory per agent": f"{facts.memory} vectors of d numbers",
-        "reaches the exact optimum": "yes, with full gradients"
-        if facts.exact
-        else "no: with a constant step size it stays near",
+        "reaches the exact optimum": "yes, with full gradients" if facts.reaches_optimum else "no, it stays near",
         "channels": channels,
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
 
 
 def _settings(kind: type[Algorithm]) -> str:
-    rows = [(field.name, _default(field)) for field in dataclasses.fields(kind)]
+    sizes = kind.step_sizes()
+    rows = [(field.name, _default(field), _allowed(sizes.get(field.name))) for field in dataclasses.fields(kind)]
     rows.sort(key=lambda row: row[0] in ("b0", "output"))  # every method's own settings come first
-    return "\n".join(["| setting | default |", "|---|---|", *(f"| `{name}` | {value} |" for name, value in rows)])
+    head = ["| setting | default | allowed |", "|---|---|---|"]
+    return "\n".join([*head, *(f"| `{name}` | {default} | {allowed} |" for name, default, allowed in rows)])
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
     return "none: give it" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+
+
+def _allowed(size: StepSize | None) -> str:
+    """The range of a step size, in words; nothing for other settings, which the text explains."""
+    if size is None:
+        return ""
+    parts = [f"step size {size.range}"]
+    if size.consensus_of:
+        parts.append(f'or "auto"; consensus of {", ".join(f"`{variable}`" for variable in size.consensus_of)}')
+    if size.like is not None:
+        parts.append(f"None: the same as `{size.like}`")
+    if not size.schedulable:
+        parts.append("one number for the whole run")
+    return "; ".join(parts)
 
 
 def _presets(kind: type[Algorithm]) -> Iterator[str]:
