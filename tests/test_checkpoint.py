@@ -222,7 +222,7 @@ def test_cut_short_the_one_before_is_used(pair: Pair, data: st.DataObject) -> No
         assert checked(pair, folder) == 3
         older = folder / "step-3" / which
         older.write_bytes(older.read_bytes()[: data.draw(st.integers(0, older.stat().st_size - 1))])
-        with pytest.raises(CheckpointError, match=r"no checkpoint is whole \(step-7: .*; step-3: .*; remove"):
+        with pytest.raises(CheckpointError, match=r"all checkpoints are damaged \(step-7: .*; step-3: .*; remove"):
             checked(pair, folder)
 
 
@@ -267,7 +267,7 @@ def test_missing_file(pair: Pair, tmp_path: Path, name: str) -> None:
     (folder / "step-7" / name).unlink()
     assert checked(pair, folder) == 3
     (folder / "step-3" / name).unlink()
-    with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+    with pytest.raises(CheckpointError, match="all checkpoints are damaged"):
         checked(pair, folder)
 
 

@@ -219,7 +219,7 @@ def test_interrupted_and_resumed(tmp_path: Path, call: Call, monkeypatch: pytest
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "interrupted after" in output
-    (line,) = re.findall(r"^saved; go on with: docom (.*)$", output, re.MULTILINE)
+    (line,) = re.findall(r"^saved; continue with: docom (.*)$", output, re.MULTILINE)
     assert shlex.split(line)[-3:] == ["--out", str(folder.relative_to(tmp_path)), "--resume"]
     assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
 
@@ -236,7 +236,7 @@ def test_resume_is_careful(tmp_path: Path, call: Call) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     refused(
         call(*arguments),
-        "holds a run already; add --resume to go on with it, --overwrite to remove it, or choose another --out",
+        "holds a run already; add --resume to continue it, --overwrite to remove it, or choose another --out",
     )
     refused(call(*arguments, "--seed", 3, "--resume"), r"other settings \(seed: 0 there, 3 here\)")
     refused(call(*arguments, "--lr", 3, "--resume"), r"other settings \(hyper: .*0.05.* there, .*3.* here\)")
@@ -262,7 +262,7 @@ def test_resume_is_careful(tmp_path: Path, call: Call) -> None:
         ("run synthetic --dtype float16", "unknown dtype 'float16'; did you mean 'float"),
         ("run synthetic --until loss<1", "until must read like"),
         ("run synthetic --gamma 2", r"gamma must be .*\(0, 1\], got 2"),
-        ("run synthetic --lr [", "no valid YAML"),
+        ("run synthetic --lr [", "not valid YAML"),
         ("run synthetic --lr sometimes", "unknown schedule 'sometimes'"),
         ("run synthetic --set gama=1", "docom has no gama; it takes .*gamma"),
         ("run synthetic --set gamma", "--set takes name=value, got 'gamma'"),
@@ -497,7 +497,7 @@ def test_compare_is_cached_and_interruptible(tmp_path: Path, call: Call) -> None
     assert begun
     for folder in begun:
         assert any((folder / "checkpoint").iterdir())
-        assert "saved; go on with" in (folder / "log.txt").read_text()
+        assert "saved; continue with" in (folder / "log.txt").read_text()
         assert not (folder / "model.safetensors").exists()
 
     status, output, errors = call(*arguments, "--out", out)

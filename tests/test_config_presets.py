@@ -241,10 +241,10 @@ def test_a_file_needs_little(tmp_path: Path) -> None:
         ("", "a configuration is a mapping of settings, got NoneType"),
         ("problem: {name: least-squares}", "lacks 'algorithm'"),
         ("algorithm: dsgd", "lacks 'problem'"),
-        ("a: [1, 2", "no valid YAML: .*line 1"),
-        ("a: b: c", "no valid YAML"),
-        ("a: &x [*x", "no valid YAML"),
-        ("a: \x00", "no valid YAML"),
+        ("a: [1, 2", "not valid YAML: .*line 1"),
+        ("a: b: c", "not valid YAML"),
+        ("a: &x [*x", "not valid YAML"),
+        ("a: \x00", "not valid YAML"),
     ],
 )
 def test_files_that_are_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_files_that_are_refused(text: str, message: str, tmp_path: Path) -> None
 )
 def test_only_plain_values_are_built(tag: str, tmp_path: Path) -> None:
     made = tmp_path / "made"
-    with pytest.raises(ValueError, match="no valid YAML"):
+    with pytest.raises(ValueError, match="not valid YAML"):
         parse(f"algorithm: {tag.format(made)}", tmp_path)
     assert not made.exists()
 

@@ -245,7 +245,7 @@ def test_a_checkpoint_cut_short_is_passed_over(settings: Path, tmp_path: Path, u
     shard.write_bytes(shard.read_bytes()[:-7])
     said = resumed(settings, tmp_path / "run", undisturbed).stderr
     assert len(re.findall(rf"{last.name}: agents-00004-00005.safetensors has \d+ bytes instead of", said)) == 1, said
-    assert "going on from step-" in said
+    assert "continuing from step-" in said
 
 
 @pytest.mark.parametrize(

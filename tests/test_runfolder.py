@@ -240,7 +240,7 @@ def test_all_checkpoints_damaged(straight: Path, tmp_path: Path) -> None:
     assert len(saved) == 2
     for path in saved:
         (path / "manifest.json").write_bytes((path / "manifest.json").read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"no checkpoint is whole .*; remove (.*) to start from step 0"):
+    with pytest.raises(ValueError, match=r"all checkpoints are damaged .*; remove (.*) to start from step 0"):
         execute(CONFIG, folder, tmp_path, True)
     shutil.rmtree(folder / "checkpoint")  # as the message says
     assert execute(CONFIG, folder, tmp_path, True).status == "finished"
@@ -299,7 +299,7 @@ def test_files_of_others_are_never_replaced(tmp_path: Path, name: str) -> None:
     ):
         execute(CONFIG, folder, tmp_path)
     with pytest.raises(
-        (FileExistsError, ValueError), match=r"neither config.yaml nor a checkpoint|no checkpoint is whole"
+        (FileExistsError, ValueError), match=r"neither config.yaml nor a checkpoint|all checkpoints are damaged"
     ):
         execute(CONFIG, folder, tmp_path, True)
     with pytest.raises(FileExistsError, match=rf"holds \S*{name}, and nothing there says that docom made"):
@@ -314,7 +314,7 @@ def test_a_run_without_its_config_goes_on_from_its_checkpoint(straight: Path, tm
     before = contents(folder)
     with pytest.raises(FileExistsError, match=r"holds provenance\.json, .*checkpoint, but no config.yaml"):
         execute(CONFIG, folder, tmp_path)
-    with pytest.raises(ValueError, match="the checkpoint is of another run"):
+    with pytest.raises(ValueError, match="the checkpoint belongs to another run"):
         execute(replace(CONFIG, seed=9), folder, tmp_path, True)
     assert contents(folder) == before
     first = At(11, kill)  # went on from step 10, not from 0
@@ -326,7 +326,7 @@ def test_a_run_without_its_config_goes_on_from_its_checkpoint(straight: Path, tm
 
 
 def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere holds no run to go on with; leave out --resume to start one"):
+    with pytest.raises(FileNotFoundError, match="nowhere holds no run to continue; leave out --resume to start one"):
         execute(CONFIG, tmp_path / "nowhere", tmp_path, True)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("x")

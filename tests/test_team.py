@@ -155,5 +155,5 @@ def test_groups_that_cannot_be_used_are_refused(grouped: list[dict[str, Any]]) -
     for one in grouped:
         assert "a mesh of 2 dimensions is not one group of agents" in one["mesh"]
         assert "it has 'teams', 'agents'" in one["mesh"]
-        assert "the group talks by gloo, not by nccl" in one["backend"]
+        assert "the group uses gloo, not nccl" in one["backend"]
         assert "ProcessGroup or a DeviceMesh of one dimension, got 'agents'" in one["kind"]

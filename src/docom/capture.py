@@ -1,4 +1,4 @@
-"""A step captured once on a GPU and replayed, so that no time goes by between its kernels.
+"""A step captured once on a GPU and replayed, so that no time passes between its kernels.
 
 A step of a small problem is a hundred kernels of a few microseconds each, and starting one from Python costs more than
 running it. A CUDA graph starts all of them at once. What changes from step to step must then be on the device: the step's
@@ -32,7 +32,7 @@ class StepSizes:
         self.until = 0
 
     def provide(self, step: int) -> None:
-        """See to it that the table covers this step."""
+        """Make the table cover this step."""
         if not self.varying or step < self.until:
             return
         rows = [[schedule(t) for schedule in self.varying.values()] for t in range(step, step + TABLE)]
@@ -41,7 +41,7 @@ class StepSizes:
         self.until = step + TABLE
 
     def at(self, counter: Tensor, step: int) -> Hyper:
-        """The sizes of the step that ``counter`` says, while step ``step`` is being captured."""
+        """The step sizes of the step whose number is in ``counter``, while step ``step`` is being captured."""
         if not self.varying:
             return Captured(step, self.constant)
         row = self.table.index_select(0, (counter - self.start).reshape(1))[0]
@@ -53,15 +53,15 @@ class Captured(Hyper):
 
     @property
     def t(self) -> int:
-        """Refused: replayed steps would all see the number of this one."""
+        """Raises: all replayed steps would read the number of this one."""
         raise StepNumberRead(
-            "the method looked at hyper.t for the first time in a step that is captured on the GPU; look at it in every step, "
-            "or give what depends on it as a schedule"
+            "the method read hyper.t for the first time in a step that is captured on the GPU; read it in every step, "
+            "or replace what depends on it by a schedule"
         )
 
 
 class StepNumberRead(RuntimeError):
-    """A captured step wanted to know its number."""
+    """A captured step has read its number."""
 
 
 class CapturedStep:
@@ -80,11 +80,11 @@ class CapturedStep:
                 run(self.sizes.at(self.counter, step), Tick(self.counter))
                 self.counter.add_(1)
         except RuntimeError as error:
-            first = error.__context__ or error  # ending a capture that failed is an error of its own
+            first = error.__context__ or error  # to end a capture that failed raises another error
             if isinstance(first, torch.OutOfMemoryError | StepNumberRead):
                 raise first from None
             raise RuntimeError(
-                f"step {step} cannot be captured on the GPU, most likely since a module waits for it there "
+                f"step {step} cannot be captured on the GPU, most likely because a module waits for the GPU there "
                 f"({str(first).splitlines()[0]}); build the problem with capture=False"
             ) from error
 

@@ -1,10 +1,10 @@
-"""Checkpoints: the whole state of a run by agent id, so that any executor can go on with what another one saved.
+"""Checkpoints: the whole state of a run by agent id, so that any executor can continue what another one saved.
 
-A checkpoint is a folder ``step-N``: one safetensors file a block of agents, and last a manifest with sizes and checksums,
-its own among them. Where several processes run the agents, each writes and reads the block it holds, and the process of
-agent 0 the manifest.
-It is written under a temporary name and renamed when complete, so a cut at any byte leaves the one before it in use.
-Randomness has no state here, and no other state exists: a resumed run is the run that was not interrupted, bit for bit.
+A checkpoint is a folder ``step-N``: one safetensors file per block of agents, and a manifest with sizes and checksums,
+including its own, written last. If several processes run the agents, each writes and reads the block that it holds, and
+the process of agent 0 the manifest. A checkpoint is written under a temporary name and renamed when complete, so a crash
+at any byte leaves the previous one in use.
+Randomness has no state here, and no other state exists: a resumed run equals the run that was not interrupted, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from docom.loop import Training
 FORMAT = 1
 KEEP = 2
 NAME = re.compile(r"^step-(\d+)$")
-# Says a text to all processes of the run and returns what each of them says at this point, by rank.
+# Sends a text to all processes of the run and returns the texts that they send at this point, by rank.
 Words = Callable[[str], list[str]]
 
 
@@ -38,7 +38,7 @@ class CheckpointError(ValueError):
 
 
 def rows_of(training: Training) -> dict[str, Tensor]:
-    """Everything that must be saved, one row a local agent."""
+    """Everything that must be saved, one row per local agent."""
     rows = {f"state.{name}": row for name, row in training.state.rows().items()}
     rows |= {f"links.{name}": row for name, row in training.channels.rows().items()}
     if training.drawn is not None:
@@ -53,7 +53,7 @@ def alone(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Restored:
-    """What a training was brought to. counts: what all processes together had counted by then."""
+    """The state to which a training was restored. counts: the counts of all processes together at that time."""
 
     step: int
     counts: dict[str, int]
@@ -66,17 +66,17 @@ def save(
     words: Words = alone,
     counts: dict[str, int] | None = None,
 ) -> Path:
-    """Write ``folder/step-N``; keep it and the one before. ``description`` must match for a run to go on from it.
+    """Write ``folder/step-N``; keep it and the previous one. A run can continue from it only if its ``description`` is the same.
 
-    counts: of this process, of what a run that goes on counts on.
+    counts: of this process; a run that continues adds to them.
 
     Raises:
-        OSError: a process could not write, all say which and why; the checkpoint before is still there.
+        OSError: a process could not write; all processes say which and why. The previous checkpoint is still there.
     """
     final = folder / f"step-{training.step}"
     agents = training.oracle.agents.tolist()
     leads = agents[0] == 0
-    # A name of its own: what a process of a run that was given up still writes must not get into this one.
+    # A unique name: a process of an earlier run that still writes must not write into this one.
     room = {"room": f"{final.name}.{os.urandom(4).hex()}.tmp"}
     with _together(words, room) as rooms:
         if leads:
@@ -93,13 +93,13 @@ def save(
 
 @contextmanager
 def _together(words: Words, result: dict[str, Any] | None = None) -> Iterator[list[dict[str, Any]]]:
-    """Do something in all processes: fails in all where it fails in one; yields what will hold everybody's result."""
+    """Do something in all processes; if it fails in one it fails in all. Yields a list that will hold the results of all."""
     everybody: list[dict[str, Any]] = []
     said: dict[str, Any] = {}
     try:
         yield everybody
     except OSError as error:
-        said = {"error": f"the checkpoint could not be written ({error}); the one before it is kept"}
+        said = {"error": f"the checkpoint could not be written ({error}); the previous one is kept"}
     everybody += [json.loads(text) for text in words(json.dumps(said or result or {}))]
     for answer in everybody:
         if "error" in answer:
@@ -124,7 +124,7 @@ def _write_shard(training: Training, folder: Path, agents: list[int]) -> dict[st
 def _seal_off(
     training: Training, temporary: Path, final: Path, description: dict[str, Any], shards: list[dict[str, Any]]
 ) -> None:
-    """Write the manifest, give the folder its name, and forget old ones."""
+    """Write the manifest, give the folder its name, and delete old checkpoints."""
     manifest = {
         "format": FORMAT,
         "step": training.step,
@@ -136,10 +136,10 @@ def _seal_off(
     }
     for shard in shards:
         if not (temporary / shard["file"]).is_file():
-            raise OSError(f"{temporary / shard['file']} is not there: all processes must see one and the same folder")
+            raise OSError(f"{temporary / shard['file']} is not there: all processes must see the same folder")
     sealed = manifest | {"sha256": _seal(manifest)}
     _write(temporary / "manifest.json", json.dumps(sealed, indent=1).encode())
-    if final.exists():  # a damaged one, or the run would have gone on from it
+    if final.exists():  # a damaged one, or the run would have continued from it
         shutil.rmtree(final)
     os.replace(temporary, final)
     for old in _found(final.parent)[:-KEEP]:
@@ -147,10 +147,10 @@ def _seal_off(
 
 
 def restore(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> Restored | None:
-    """Bring a freshly begun training to the newest usable checkpoint; None where there is none.
+    """Restore a training that has just begun from the newest usable checkpoint; None if there is none.
 
     Raises:
-        CheckpointError: checkpoints exist, but of another run or none of them is whole.
+        CheckpointError: there are checkpoints, but of another run, or all of them are damaged.
     """
     from safetensors import SafetensorError
 
@@ -170,10 +170,12 @@ def restore(training: Training, folder: Path, description: dict[str, Any], words
         _compare(manifest["description"], description)
         _fill(training, manifest, rows)
         if reasons and agents[0] == 0:
-            getLogger(__name__).warning("%s; going on from %s", "; ".join(reasons), name)
+            getLogger(__name__).warning("%s; continuing from %s", "; ".join(reasons), name)
         return Restored(training.step, _summed([shard.get("counts", {}) for shard in manifest["shards"]]))
     if reasons:
-        raise CheckpointError(f"no checkpoint is whole ({'; '.join(reasons)}); remove {folder} to start from step 0")
+        raise CheckpointError(
+            f"all checkpoints are damaged ({'; '.join(reasons)}); remove {folder} to start from step 0"
+        )
     return None
 
 
@@ -189,12 +191,12 @@ def _found(folder: Path) -> list[Path]:
 
 
 def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Manifest and the rows of the wanted agents, every size and checksum compared before use."""
+    """The manifest and the rows of the given agents; every size and checksum is compared before use."""
     from safetensors.torch import load as from_bytes
 
     manifest = json.loads((folder / "manifest.json").read_text())
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise CheckpointError("the manifest is of another format")
+        raise CheckpointError("the manifest has another format")
     if manifest.pop("sha256", None) != _seal(manifest) or folder.name != f"step-{manifest['step']}":
         raise CheckpointError("the manifest is damaged (checksum)")
     agents: list[int] = []
@@ -202,7 +204,7 @@ def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str
     parts: dict[int, dict[str, Tensor]] = {}
     for shard in manifest["shards"]:
         if Path(shard["file"]).name != shard["file"]:
-            raise CheckpointError(f"{shard['file']!r} is no file of the checkpoint's own folder")
+            raise CheckpointError(f"{shard['file']!r} is not a file in the checkpoint's own folder")
         agents += shard["agents"]
         if not needed & set(shard["agents"]):
             continue
@@ -224,7 +226,7 @@ def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str
 
 
 def _seal(manifest: dict[str, Any]) -> str:
-    """The checksum of a manifest's values, however they are laid out in the file."""
+    """The checksum of a manifest's values, independent of their layout in the file."""
     return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
@@ -233,7 +235,9 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     different = [key for key in sorted(saved.keys() | wanted.keys()) if saved.get(key) != wanted.get(key)]
     if different:
         details = "; ".join(f"{key}: {saved.get(key)!r} there, {wanted.get(key)!r} here" for key in different)
-        raise CheckpointError(f"the checkpoint is of another run ({details}); use another folder, or the same settings")
+        raise CheckpointError(
+            f"the checkpoint belongs to another run ({details}); use another folder, or the same settings"
+        )
 
 
 def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor]) -> None:

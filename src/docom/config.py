@@ -18,7 +18,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SCIENTIFIC = re.compile(r"^[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$")
 DEVICES = ("cpu", "cuda")
 OPTIONS = ("lr", "gamma", "beta")  # step sizes with an option of their own on the command line; others take --set
-# Settings that are whole numbers, and the least each may be; those below may also be left out.
+# Settings that are whole numbers, with their smallest allowed value; those below may also be left out.
 LEAST = {"steps": 0, "eval_every": 1, "seed": 0, "agents": 1, "batch_size": 1, "eval_samples": 1, "grad_every": 1,
          "threads": 1}  # fmt: skip
 MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "threads")
@@ -26,7 +26,7 @@ MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "thread
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides the numbers of a run, and how often they are looked at."""
+    """Everything that determines the numbers of a run, and how often they are evaluated."""
 
     algorithm: str
     problem: dict[str, Any]
@@ -129,13 +129,13 @@ def read(path: Path) -> RunConfig:
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain values from YAML; nothing else is ever built."""
+    """Plain values from YAML; other objects are never built."""
     import yaml
 
     try:
         return yaml.load(text, _with_scientific(yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise ValueError(f"no valid YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def dump(config: RunConfig) -> str:
@@ -146,7 +146,7 @@ def dump(config: RunConfig) -> str:
 
 
 def _with_scientific(kind: Any) -> Any:
-    """PyYAML's class, but ``1e-4`` is a number, as in YAML 1.2 and as everybody writes it; by itself it reads a text."""
+    """PyYAML's class, but with ``1e-4`` as a number, as in YAML 1.2; PyYAML itself reads a text."""
     extended: Any = type(kind.__name__, (kind,), {})
     extended.add_implicit_resolver("tag:yaml.org,2002:float", SCIENTIFIC, list("-+.0123456789"))
     return extended
@@ -211,7 +211,7 @@ def _logistic(options: dict[str, Any], agents: int | None, home: Path) -> Proble
 
 
 def _signs(labels: Any, all_labels: Any) -> Any:
-    """Two classes as -1 and 1, whatever they are called."""
+    """The labels of two classes as -1 and 1."""
     import numpy as np
 
     if len(np.unique(all_labels)) != 2:
@@ -257,7 +257,7 @@ Builder = Callable[[dict[str, Any], int | None, Path], Problem]
 PROBLEMS: dict[str, tuple[Builder, str]] = {
     "leaf-synthetic": (_leaf, "the paper's sigmoid classifier on LEAF's synthetic data (built in)"),
     "mnist": (_mnist, "784-100-10 network on MNIST or data of its shape"),
-    "femnist": (_femnist, "LeNet-5 on FEMNIST, one agent a group of writers"),
+    "femnist": (_femnist, "LeNet-5 on FEMNIST, one agent per group of writers"),
     "logistic": (_logistic, "logistic regression on a LIBSVM set such as a9a"),
     "least-squares": (_least_squares, "random least squares (built in)"),
 }

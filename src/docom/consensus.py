@@ -1,15 +1,15 @@
 """``gamma="auto"``: the consensus step, measured.
 
-The theorem's gamma is thousands of times too small to use, and the right one depends on graph and compressor in ways no
-formula gives. But it can be measured before a run starts: compressed gossip alone, on random vectors, over this very graph
-with this very compressor.
+The theorem's gamma is thousands of times too small to use, and the right one depends on graph and compressor in ways that no
+formula describes. But it can be measured before a run starts: by compressed gossip alone, on random vectors, over the run's own
+graph with its own compressor.
 
-One thing must be watched. With too large a step, compressed gossip has two ways to behave: most starts decay quietly, but
-once the compression error is as large as the disagreement itself the two feed each other and decay no longer, or grow. Random
-vectors seldom fall into the second way at once; a training run, which disturbs the agents at every step, sooner or later
-does (DoCoM with the paper's gamma = 0.2 and top-k 5% does so after about 8,000 steps). So the steps are tried from the
-largest down, each from the state the one before it left, the worst there is, and what is measured is how fast a step gets
-out of it. Gossip scales with its vectors, so they are brought back to length one as often as needed.
+There is one difficulty. If the step is too large, compressed gossip can behave in two ways: from most starts the disagreement
+decays; but once the compression error is as large as the disagreement itself, each makes the other larger, and they do not decay,
+or grow. Random vectors seldom start in the second state; a training run, which disturbs the agents at every step, gets there
+sooner or later (DoCoM with the paper's gamma = 0.2 and top-k 5% after about 8,000 steps). So the steps are tried from the largest
+down, each from the state in which the previous one ended, which is the worst state known, and the measure is how fast a step
+leaves it. Gossip is linear in the length of its vectors, so they are scaled back to length one as often as needed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def measure_step(
 
 
 def _is_automatic(algorithm: Algorithm, name: str, wire: Mapping[str, Gossip]) -> bool:
-    """Whether a consensus step is to be measured: where it is "auto", or stands for one that is, of other compressors."""
+    """Whether to measure a consensus step: it is "auto", or equal to one that is, of another compressor."""
     value, sizes = getattr(algorithm, name), algorithm.step_sizes()
     if value is None and (like := sizes[name].like) is not None:
         own, others = ({wire[variable] for variable in sizes[which].consensus_of} for which in (name, like))
@@ -161,7 +161,7 @@ def measure_gamma(
     for gamma in GRID:
         rates[gamma] = usable[gamma] = trial.rate(gamma * share)
         if rates[gamma] >= 1:
-            usable.clear()  # a smaller step grows, so the larger ones that did not were lucky in their start
+            usable.clear()  # a smaller step grows, so the larger ones decayed only because of their start
         elif gamma <= min(usable, key=lambda tried: usable[tried]) * GRID[3] * 1.001:
             break  # three smaller steps were slower
     best = min(usable, key=lambda tried: usable[tried], default=GRID[-1])
@@ -204,7 +204,7 @@ class _Trial:
     def _rescale(self) -> float:
         """Bring disagreement and compression error together to length one; return the length they had.
 
-        Gossip does not mind a common shift either, so the mean is taken out of everything along with the scale.
+        A common shift does not change gossip either, so the mean is subtracted everywhere, too.
         """
         rows, channel = self.x, self.channel
         mean = rows.mean(dim=0, keepdim=True)
@@ -214,5 +214,7 @@ class _Trial:
         if length > 0:
             rows.div_(length)
             channel.hat.div_(length)
-        mix(channel.gap, channel.hat, channel.by)  # anew: rounding of the running sum must not be scaled up
+        mix(
+            channel.gap, channel.hat, channel.by
+        )  # computed again: the rounding errors of the running sum must not be scaled up
         return length

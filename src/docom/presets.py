@@ -1,7 +1,7 @@
 """The paper's three experiments: problem, network, and the tuned settings of every method.
 
-A preset follows the paper's text. Where it departs, `Preset.exceptions` says so and why; where the paper gives no value, the
-setting is marked ``ours=True``. The paper's fairness rules are properties of these tables and checked by `unfair`.
+A preset follows the paper's text. `Preset.exceptions` lists the differences and their reasons; where the paper gives no value,
+the setting is marked ``ours=True``. The paper's fairness rules are properties of these tables and checked by `unfair`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Setting:
 
 
 def label(algorithm: str, compressor: str) -> str:
-    """What a curve is called: ``DoCoM, top-k 5%``."""
+    """The label of a curve: ``DoCoM, top-k 5%``."""
     from docom.algorithms import title
 
     return title(algorithm) if compressor == "none" else f"{title(algorithm)}, {describe_compressor(compressor)}"
 
 
 def describe_compressor(spec: str) -> str:
-    """``topk:0.05`` as ``top-k 5%``, ``quantize:4`` as ``4 bit``; other names as they are."""
+    """``topk:0.05`` as ``top-k 5%``, ``quantize:4`` as ``4 bit``; other names unchanged."""
     name, positional, named = split_spec(spec)
     rest = "".join(f", {key}" if value in (True, "true") else f", {key}={value}" for key, value in named.items())
     if name in ("topk", "randk") and len(positional) == 1:
@@ -61,7 +61,7 @@ def describe_compressor(spec: str) -> str:
 
 @dataclass(frozen=True)
 class Preset:
-    """An experiment: what is solved, over which network, how long, and by whom."""
+    """An experiment: the problem, the network, the number of steps, and the methods."""
 
     name: str
     about: str
@@ -87,12 +87,12 @@ class Preset:
 
     @property
     def default(self) -> Setting:
-        """What runs when nothing is said: DoCoM with top-k."""
+        """The setting that runs by default: DoCoM with top-k."""
         return next(setting for setting in self.settings if setting.algorithm == "docom")
 
 
 def unfair(preset: Preset) -> list[str]:
-    """Where a preset breaks the paper's rules: half the k or bits with two messages, equal gradients per step but for BEER."""
+    """Where a preset breaks the paper's rules: half the k or bits with two messages, equal gradients per step except BEER's."""
     complaints = []
     reference = preset.default
     gradients = reference.points * reference.batch_size
@@ -102,7 +102,7 @@ def unfair(preset: Preset) -> list[str]:
         if kind in ("topk", "quantize"):
             total = setting.messages * float(amount[0])
             if abs(budget.setdefault(kind, total) - total) > 1e-9:
-                complaints.append(f"{setting.label}: {total:g} a step instead of {budget[kind]:g}")
+                complaints.append(f"{setting.label}: {total:g} per step instead of {budget[kind]:g}")
         if setting.algorithm != "beer" and setting.points * setting.batch_size != gradients:
             complaints.append(
                 f"{setting.label}: {setting.points * setting.batch_size} gradients per step, not {gradients}"
@@ -164,7 +164,7 @@ MNIST = Preset(
         "exactly one class per agent (5,421 to 6,742 samples); the authors' code cuts the sorted data into equal blocks "
         "(partition: blocks)",
         "no heavy ball: the authors' code adds 0.9 to every method, the paper does not mention it (heavy_ball: 0.9)",
-        "batch sizes but DoCoM's are ours (equal gradients per step, BEER 256): the paper's table has none",
+        "batch sizes except DoCoM's are ours (equal gradients per step, BEER 256): the paper's table has none",
         "top-k over the whole vector, as the text has it; the authors' code works tensor by tensor (scope=tensor)",
         "CEDAS is run with the 8-bit quantiser without rescaling, since its paper asks for unbiased compressors: with the "
         "rescaled one agents drift apart within thousands of steps for every alpha and gamma tried",
@@ -207,7 +207,7 @@ FEMNIST = Preset(
     ),
     exceptions=(
         "d = 66,126: LeNet-5 with 62 classes; 60,850 elsewhere in the paper fits no LeNet-5",
-        "the paper's own data are not public in one canonical form; groups follow LEAF's rule of 100 writers a file",
+        "the paper's own data are not public in one canonical form; groups follow LEAF's rule of 100 writers per file",
         "no heavy ball, as in the paper's text (the authors' code adds 0.9 to every method)",
     ),
 )
@@ -216,7 +216,7 @@ PRESETS: dict[str, Preset] = {preset.name: preset for preset in (SYNTHETIC, MNIS
 
 
 def find(name: str) -> Preset:
-    """The preset of that name."""
+    """The preset with this name."""
     if name not in PRESETS:
         raise nearest("preset", name, PRESETS)
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its records, its models, and the ways to look at them."""
+"""The results of a run: its records, its models, and ways to view them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Run:
     """A finished run.
 
     x: final models ``[n, d]`` (the drawn iterate with ``output="uniform"``).
-    records: one dict an evaluation; `docom.metrics.MEANING` explains the keys.
+    records: one dict per evaluation; `docom.metrics.MEANING` explains the keys.
     description: settings as used, among them the measured gamma where it was "auto".
     """
 
@@ -50,7 +50,7 @@ class Run:
         return plot([self], against, measures)
 
 
-# Where no measures are asked for: those of these that the runs have.
+# The measures shown by default, if the runs have them.
 USUAL = ("loss_worst", "consensus_gap", "grad_norm_worst", "test_accuracy_worst")
 
 
@@ -97,14 +97,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
             for at, label in enumerate(labels)]  # fmt: skip
 
 
-# JSON has no such numbers: they are written as these texts, and read back.
+# JSON has no such numbers: they are written as these texts, and read back from them.
 NONFINITE: dict[str, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 CHECKSUM = re.compile(rb'^(\{.*), "crc32": "([0-9a-f]{8})"\}$')
 DAMAGED_CHECKSUM = re.compile(rb'"crc32"|"[0-9a-f]{8}"\}$')
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """JSON of numbers, texts, lists and mappings, with the texts of `NONFINITE` for numbers that JSON has not."""
+    """JSON of numbers, texts, lists and mappings, with the texts of `NONFINITE` for numbers that JSON does not have."""
     return json.dumps(_finite(value), allow_nan=False, indent=indent)
 
 
@@ -131,8 +131,8 @@ def as_line(record: Record) -> str:
 def from_lines(data: bytes) -> tuple[list[Record], str | None]:
     """The records up to the first damaged line, and where and how that one is damaged; None where none is.
 
-    A last line without its end is no damage: it is being written, or a crash has cut it short. Files that were written
-    before there were checksums, in which no line has one, are read too.
+    A last line without its end does not count as damage: it is being written, or a crash has truncated it. Older files,
+    in which no line has a checksum, are read too.
     """
     lines = data.split(b"\n")
     checked = any(CHECKSUM.match(line) for line in lines)
@@ -153,7 +153,7 @@ def _from_line(line: bytes, checked: bool) -> Record:
     if match is not None:
         line = match[1] + b"}"
         if crc32(line) != int(match[2], 16):
-            raise ValueError("its checksum is another one")
+            raise ValueError("its checksum is wrong")
     elif checked or DAMAGED_CHECKSUM.search(line):
         raise ValueError("it has no checksum")
     values = json.loads(line)

@@ -1,16 +1,16 @@
-"""The folder of a run: what was asked (config.yaml), what was measured (metrics.jsonl), and what came out.
+"""The folder of a run: its settings (config.yaml), its measurements (metrics.jsonl), and its results.
 
 =====================  ======================================================================================
 ``config.yaml``        the complete configuration; running it again gives the same numbers
 ``metrics.jsonl``      one flushed line per evaluation, with a checksum (see `docom.records.as_line`)
 ``checkpoint/``        the last two checkpoints
-``model.safetensors``  the average model, one tensor a parameter
+``model.safetensors``  the average model, one tensor per parameter
 ``summary.json``       final values, network, messages, status
 ``provenance.json``    versions, commit, machine, command
 ``owner.json``         while a process works here: which one (see `docom.ownership`)
 =====================  ======================================================================================
 
-Nothing that is there is replaced by another run: `RunFolder.create` refuses, and only `RunFolder.clear` removes.
+No run replaces the files of another: `RunFolder.create` refuses to, and only `RunFolder.clear` removes files.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints are."""
+        """The folder of the checkpoints."""
         return self.path / "checkpoint"
 
     def there(self) -> list[str]:
-        """Which of the names that a run writes are taken, whoever took them."""
-        names = [name for name in FILES if os.path.lexists(self.path / name)]  # also links that lead nowhere
+        """Which of the names that a run writes exist already, from docom or not."""
+        names = [name for name in FILES if os.path.lexists(self.path / name)]  # includes broken symbolic links
         return names + (["checkpoint"] if self._saved() else [])
 
     def _saved(self) -> list[Path]:
-        """The checkpoints, whole ones and others."""
+        """The checkpoints, complete or not."""
         found = self.checkpoints.iterdir() if self.checkpoints.is_dir() else iter(())
         return [path for path in found if CHECKPOINT.match(path.name)]
 
@@ -58,7 +58,7 @@ class RunFolder:
         """Remove the files of a run, and nothing else.
 
         Raises:
-            FileExistsError: some may not be docom's; nothing has been removed then.
+            FileExistsError: some may not be docom's; then nothing is removed.
         """
         taken, saved = self.there(), self._saved()
         strange = [str(path) for step in saved for path in step.glob("*") if not SHARD.match(path.name)]
@@ -75,7 +75,7 @@ class RunFolder:
             self.checkpoints.rmdir()
 
     def _is_ours(self) -> bool:
-        """Whether a file that only docom writes is among them."""
+        """Whether one of them is a file that only docom writes."""
         with suppress(OSError, ValueError):
             config = (self.path / "config.yaml").read_text()
             if all(re.search(rf"^{key}:", config, re.MULTILINE) for key in ("algorithm", "problem")):
@@ -98,12 +98,12 @@ class RunFolder:
         self.describe(config)  # last: a folder that has it is complete
 
     def describe(self, config: str) -> None:
-        """Write the configuration where it is missing."""
+        """Write the configuration if it is missing."""
         if self.config() is None:
             self._write("config.yaml", config.encode())
 
     def launch(self) -> str:
-        """The name of the launch that started the run; empty where it had none."""
+        """The name of the launch that started the run; empty if it had none."""
         return str(self._object("provenance.json").get("launch") or "")
 
     def append(self, record: Record) -> None:
@@ -113,12 +113,12 @@ class RunFolder:
             file.flush()
 
     def settle(self) -> None:
-        """Bring the records to the disk: a checkpoint must never outlive the records made before it."""
+        """Force the records to the disk: after a crash, the records before a checkpoint must exist if it does."""
         with (self.path / "metrics.jsonl").open("a") as file:
             os.fsync(file.fileno())
 
     def records(self) -> list[Record]:
-        """All records; a last line cut short by a crash is left out.
+        """All records; a last line that a crash has truncated is left out.
 
         Raises:
             ValueError: a line is damaged.
@@ -129,12 +129,12 @@ class RunFolder:
         return found
 
     def reached(self) -> int:
-        """The step of the last record that can be read; 0 where there is none."""
+        """The step of the last record that can be read; 0 if there is none."""
         found, _ = self._lines()
         return int(found[-1]["step"]) if found else 0
 
     def truncate(self, step: int) -> list[Record]:
-        """Drop records from ``step`` on, which a resumed run makes again, and all after damage; return those that stay."""
+        """Drop records from ``step`` on, which a resumed run makes again, and all after a damaged one; return the others."""
         kept = self.before(step)
         self._write("metrics.jsonl", "".join(map(as_line, kept)).encode())
         return kept
@@ -153,11 +153,11 @@ class RunFolder:
         return path.read_text(errors="replace") if path.is_file() else None
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary; None where the run has not got that far, or the file is damaged."""
+        """The summary; None if the run has not written it yet, or the file is damaged."""
         return self._object("summary.json") or None
 
     def _object(self, name: str) -> dict[str, Any]:
-        """A JSON object; empty where it is not there or cannot be read."""
+        """A JSON object; empty if the file is missing or cannot be read."""
         try:
             found = json.loads((self.path / name).read_bytes())
         except (FileNotFoundError, ValueError, RecursionError):
@@ -165,7 +165,7 @@ class RunFolder:
         return found if isinstance(found, dict) else {}
 
     def ended(self) -> str | None:
-        """How the run ended, "finished" or "stopped"; None where there is more to do."""
+        """How the run ended, "finished" or "stopped"; None if it is not complete."""
         status = (self.summary() or {}).get("status")
         return status if status in ("finished", "stopped") else None
 
@@ -191,7 +191,7 @@ class RunFolder:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name and rename it: whoever looks finds all of it, the one before, or none."""
+    """Write a file under a temporary name and rename it: a reader finds all of it, the previous one, or none."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(data)

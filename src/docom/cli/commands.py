@@ -135,7 +135,7 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
     if outcome.advice is not None:
         say(outcome.advice)
     if outcome.status == "interrupted":
-        say(f"saved; go on with: {_resume_command(launch.command, folder)}")
+        say(f"saved; continue with: {_resume_command(launch.command, folder)}")
     return outcome.status
 
 

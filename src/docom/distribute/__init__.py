@@ -1,7 +1,7 @@
 """Real agents: the same run spread over the processes of a team, started by torchrun, srun or mpirun.
 
-`docom.team.join` says which team this process belongs to; `all_agents` answers what is asked of all agents of the run, of which
-each process of the team holds some; `facts` are what the processes must agree upon. No update rule is known here.
+`docom.team.join` returns the team of this process; `all_agents` measures over all agents of the run, of which each process of the
+team holds some; `facts` are the settings that must be equal in all processes. No update rule is known here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of all agents of a run, of which each process of a team holds some."""
+"""Measures over all agents of a run, of which each process of a team holds some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AllAgents(Alone):
 
 
 class SpreadAgents(AllAgents):
-    """The agents are spread over several processes, all of which call every method alike, in the same order."""
+    """The agents are spread over several processes, which all call the same methods in the same order."""
 
     def __init__(self, team: Processes) -> None:
         self.team, self.talk = team, team.talk

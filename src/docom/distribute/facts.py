@@ -1,4 +1,4 @@
-"""What all processes of a run must have alike: settings, code, data and graph, as text and digests."""
+"""What must be equal in all processes of a run: settings, code, data and graph, as text and digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from docom.weights import Network
 
 
 def facts(config: dict[str, Any], problem: Problem, network: Network) -> dict[str, str]:
-    """The facts of a run as this process sees them."""
+    """The facts of a run in this process."""
     settings = {f"configuration {name}": repr(value) for name, value in config.items()}
     return settings | {
         "code": f"{__version__}-{code_digest()}",
@@ -26,7 +26,7 @@ def facts(config: dict[str, Any], problem: Problem, network: Network) -> dict[st
 
 
 def code_digest() -> str:
-    """Of the source of this package."""
+    """A digest of the source of this package."""
     root = Path(__file__).parents[1]
     total = sha256()
     for path in sorted(root.rglob("*.py")):

@@ -1,7 +1,8 @@
-"""Measures where no process holds everything: the models visit the data.
+"""Evaluation when no process holds all data: the models are sent to the data.
 
-Every process keeps its agents' data. The models of its agents go round the ring of processes; each adds what they are
-worth on its own data (losses, gradients and hits add up over agents), and they come home with the sums.
+Every process keeps the data of its agents. The models of its agents are passed around the ring of processes; each process adds
+their evaluation on its own data (losses, gradients and counts of correct samples add up over agents), and they return with the
+sums.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from docom.transports import blocks
 
 @dataclass
 class Visitor:
-    """Some models and what they have been found to be worth so far."""
+    """Some models and the sum of their evaluations so far."""
 
     rows: Tensor
     loss: Tensor
@@ -35,7 +36,7 @@ class Visitor:
         return Visitor(rows, zeros, zeros.clone(), torch.zeros_like(rows) if gradient else None)
 
     def add(self, seen: Evaluation) -> None:
-        """Take what one process has found."""
+        """Add the evaluation by one process."""
         self.loss += seen.loss.double().cpu()
         if seen.correct is not None:
             self.correct += seen.correct.double().cpu()
@@ -44,17 +45,17 @@ class Visitor:
 
     @property
     def parts(self) -> list[Tensor]:
-        """All that travels."""
+        """All tensors that are sent."""
         found = [self.rows, self.loss, self.correct]
         return found if self.gradient is None else [*found, self.gradient]
 
     @property
     def size(self) -> int:
-        """Bytes of all that."""
+        """Bytes of these tensors."""
         return sum(part.numel() * part.element_size() for part in self.parts)
 
     def moved_on(self, talk: Talk, guest: Visitor) -> Visitor:
-        """Send this one to the next process; return ``guest``, filled with the one that comes from the process before."""
+        """Send this one to the next process; return ``guest``, filled with the one from the previous process."""
         data = b"".join(part.contiguous().cpu().numpy().tobytes() for part in self.parts)
         arrived, start = bytearray(talk.shift(data, guest.size)), 0
         for part in guest.parts:
@@ -96,7 +97,7 @@ def _around(
 
 
 def _summed(talk: Talk, mean: Tensor, seen: Evaluation, gradient: bool) -> Visitor:
-    """What all processes have found of one model that all of them hold, summed in the order of the processes."""
+    """The evaluation by all processes of one model that all of them hold, summed in the order of the processes."""
     sums = Visitor.fresh(mean[:, :0], False)
     sums.gradient = torch.zeros_like(mean) if gradient else None
     sums.add(seen)
@@ -109,7 +110,7 @@ def _summed(talk: Talk, mean: Tensor, seen: Evaluation, gradient: bool) -> Visit
 
 
 def _completed(visitor: Visitor, home: Evaluation) -> Evaluation:
-    """What is known of models after their visits."""
+    """The evaluation of models after they have visited all processes."""
     return Evaluation(
         visitor.loss,
         visitor.gradient,
@@ -121,12 +122,12 @@ def _completed(visitor: Visitor, home: Evaluation) -> Evaluation:
 
 
 def mean_row(talk: Talk, x: Tensor, n: int) -> Tensor:
-    """The average ``[d]`` of all n agents' rows, summed in agent order whoever holds them."""
+    """The average ``[d]`` of all n agents' rows, summed in agent order."""
     return (running_sum(talk, *x.double().cpu()) / n).to(x)
 
 
 def rows_in_turn(talk: Talk, x: Tensor, n: int) -> Iterator[tuple[Sequence[int], Tensor]]:
-    """Everybody's rows in agent order: each process in turn gives its own to all others."""
+    """The rows of all agents in agent order: one process after the other sends its own to all others."""
     mine, d = talk.post.rank, x.shape[1]
     for giver, agents in enumerate(blocks(n, talk.post.world)):
         if giver == mine:
@@ -139,7 +140,7 @@ def rows_in_turn(talk: Talk, x: Tensor, n: int) -> Iterator[tuple[Sequence[int],
 
 
 def running_sum(talk: Talk, *vectors: Tensor) -> Tensor:
-    """The sum of all processes' vectors, in double: it grows from the first process to the last, which tells all."""
+    """The sum of all processes' vectors in double precision: passed from the first process to the last, which sends it to all."""
     rank, last = talk.post.rank, talk.post.world - 1
     total = torch.zeros_like(vectors[0])
     size = total.numel() * total.element_size()

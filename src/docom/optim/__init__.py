@@ -1,4 +1,4 @@
-"""Every method here as a ``torch.optim.Optimizer``, for people who bring their own model and training loop.
+"""Every method here as a ``torch.optim.Optimizer``, for your own model and training loop.
 
 >>> import torch, docom
 >>> model, x, y = torch.nn.Linear(3, 1), torch.ones(4, 3), torch.zeros(4, 1)

@@ -1,7 +1,7 @@
-"""One agent's side of a method, driven by gradients that come from outside.
+"""One agent of a method, with gradients that come from outside.
 
 The simulator runs ``advance``, gradients, ``absorb``. A training loop brings the gradients first, so here a step is
-``absorb``, which ends step t - 1 of the method, and ``advance``, which begins step t: the same sequence, cut elsewhere.
+``absorb``, which ends step t - 1 of the method, and ``advance``, which begins step t: the same sequence, divided elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from docom.team import Team
 from docom.transports import ExchangeError
 
 Rate = float | Tensor
-CHECKED_EVERY = 50  # steps between looks at what a GPU has noted
+CHECKED_EVERY = 50  # steps between checks of what a GPU has noted
 
 
 class Agent:
@@ -38,7 +38,7 @@ class Agent:
 
     @property
     def points(self) -> tuple[Tensor, ...]:
-        """Where gradients are wanted: at the model, and for some methods at the one before it too."""
+        """Where gradients are needed: at the model, and for some methods also at the previous one."""
         return self.state.points
 
     def absorb(self, gradients: Sequence[Tensor]) -> None:
@@ -46,7 +46,7 @@ class Agent:
         self._run(lambda: self.algorithm.absorb(self.state, gradients, self.channels, self._hyper(self.step - 1)))
 
     def advance(self, rate: Rate, shrink: Rate = 1.0) -> None:
-        """Move the model and talk to the neighbours.
+        """Move the model and exchange messages with the neighbours.
 
         shrink: what the model is multiplied with before it moves: 1 - lr * weight_decay.
         """
@@ -63,7 +63,7 @@ class Agent:
             self.check()
 
     def check(self) -> None:
-        """Raise the error of numbers that ran away on a GPU, which are noted there and looked up only now."""
+        """Raise the error for numbers that are not finite on a GPU, which notes them and is read only now."""
         self._run(self.channels.check)
 
     def _hyper(self, t: int) -> Hyper:
@@ -89,7 +89,7 @@ class Agent:
         names = [next((name for name, row in rows.items() if row is point), None) for point in self.points]
         if None in names:
             raise TypeError(
-                f"{self.algorithm.name} wants gradients at rows that are not in its state, so it cannot be saved"
+                f"{self.algorithm.name} needs gradients at rows that are not in its state, so it cannot be saved"
             )
         return {
             "step": self.step,
@@ -101,7 +101,7 @@ class Agent:
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Take back what `saved` gave."""
+        """Restore what `saved` returned."""
         for name, row in self.state.rows().items():
             row.copy_(saved["state"][name])
         self.channels.load(saved["links"], saved["rounds"])

@@ -30,21 +30,21 @@ OWN = "docom"  # what of a state_dict is this optimizer's own
 
 
 class Decentralized(Optimizer):
-    """Train a model on this agent's data, and agree with the neighbours on it.
+    """Train a model on this agent's data, and reach agreement on it with the neighbours.
 
     Args:
-        params: as for any torch optimizer: parameters, named parameters, or groups of them, each with an ``lr`` and a
-            ``weight_decay`` if it wants its own.
+        params: as for any torch optimizer: parameters, named parameters, or groups of them, each with its own ``lr`` and
+            ``weight_decay`` if wanted.
         algorithm: see `docom.algorithms`; its lr is that of groups which have none of their own.
         topology: a name ("ring", "exponential", "erdos-renyi:0.3"), a networkx graph, or a mixing matrix.
         weights: "uniform", "metropolis", "lazy", "max-degree" or a matrix; see `docom.weights.network`.
         compressor: a name ("topk:0.05", "quantize:4", "topk:0.05,scope=tensor,whole=1000") or an object.
         model: the module, for its buffers: they start as agent 0's, and a second call of the closure leaves them alone.
-        buffers: running statistics of norms are "local", or "average": mixed with the neighbours' after every step and
-            averaged by `consensus_`; needs ``model``.
+        buffers: running statistics of norm layers are "local", or "average": mixed with the neighbours' after every step and
+            averaged by `consensus_`; this needs ``model``.
         dtype: of the optimizer's own rows: float64 for float64 models, else float32.
         weight_decay: decoupled, of groups that have none of their own: before each step the model is multiplied with
-            1 - lr * weight_decay. It is no part of gradients, trackers or momentum.
+            1 - lr * weight_decay. It is not part of gradients, trackers or momentum.
         seed: of compression noise and random topologies.
         peer_timeout: seconds a neighbour may stay silent.
         group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
@@ -53,10 +53,10 @@ class Decentralized(Optimizer):
 
     Each process of the group is one agent. All agents start from agent 0's parameters.
 
-    The first `step` initialises the method from its batch, so it stands for b0; give it a larger batch to start better.
+    The first `step` initialises the method from its batch, which plays the part of b0; a larger first batch gives a better start.
     """
 
-    # Asks GradScaler to call `step` even where this agent's gradients overflowed: the neighbours wait for its message.
+    # Makes GradScaler call `step` even if this agent's gradients overflowed: the neighbours wait for its message.
     _step_supports_amp_scaling = True
 
     def __init__(
@@ -101,11 +101,11 @@ class Decentralized(Optimizer):
         """Take one step; return the closure's loss, which is that of the model as it was before.
 
         closure: clears the gradients, computes the loss on this step's batch, calls ``backward`` and returns the loss.
-            Methods that compare two models on one batch run it twice and cannot do without; for others ``step()`` after
-            ``backward()`` will do.
+            Methods that compare two models on one batch run it twice and require it; for others ``step()`` after
+            ``backward()`` is enough.
         """
         two = self.algorithm.points_per_step > 1
-        overflow = getattr(self, "found_inf", None)  # what a GradScaler has found, where one drives this step
+        overflow = getattr(self, "found_inf", None)  # what a GradScaler has found, if there is one
         if (reason := why_not(self.algorithm, closure is not None, overflow is not None)) is not None:
             raise RuntimeError(self._at(reason))
         self._check_model()
@@ -155,9 +155,9 @@ class Decentralized(Optimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, bit for bit; the model's trained parameters are set as they were then."""
+        """Continue from a `state_dict`, bit for bit; the model's trained parameters are set to their values of that time."""
         if OWN not in state_dict:
-            raise ValueError("this is no state of a Decentralized optimizer: it holds no rows of an agent")
+            raise ValueError("this is not the state of a Decentralized optimizer: it holds no rows of an agent")
         own = state_dict[OWN]
         mine = {"agent": str(self.agent)} | self._settings()
         theirs = {"agent": str(own["agent"])} | own["settings"]
@@ -202,9 +202,9 @@ class Decentralized(Optimizer):
 
     @property
     def stats(self) -> dict[str, float | None]:
-        """How the run stands, without any communication.
+        """The present state of the run, without any communication.
 
-        step: steps done. bytes: what this agent has put on the network, headers included. wire_bytes: all agents' messages
+        step: steps done. bytes: what this agent has sent, headers included. wire_bytes: all agents' messages
         as encoded. bits: one agent's by the papers' formula. consensus_distance, tracking_error: as of the last `measure`,
         whose step is ``measured_at``; None before.
         """
@@ -234,7 +234,7 @@ class Decentralized(Optimizer):
     def consensus_(self) -> None:
         """Put the average of all agents' models into the parameters, everywhere the same; every process must call it.
 
-        The method's own rows stay: to go on training afterwards, call `restore_`.
+        The method's own rows are not changed: to continue training afterwards, call `restore_`.
         """
         if self._agent is None:
             return
@@ -250,7 +250,7 @@ class Decentralized(Optimizer):
     # How it is done
 
     def _begin_together(self, params: Iterable[Tensor]) -> None:
-        """Make sure that all processes were given the same, and start from the first one's parameters."""
+        """Check that all processes were given the same settings, and start from the first one's parameters."""
         self._flat = Flat(self.param_groups, self.dtype)
         rates = ", ".join(str(group["lr"]) for group in self.param_groups)
         decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
@@ -314,7 +314,7 @@ class Decentralized(Optimizer):
     def _decay_by(self, gradient: Tensor) -> None:
         """Add the decay to the gradient, for methods whose model must not be scaled.
 
-        They step along the gradient itself, so that it comes to the same: x - lr * (gradient + weight_decay * x).
+        They step along the gradient itself, so the result is the same: x - lr * (gradient + weight_decay * x).
         """
         decays = [float(group["weight_decay"]) for group in self.param_groups]
         if any(decays) and self.algorithm.compares_models:
@@ -357,8 +357,8 @@ class Decentralized(Optimizer):
         if changed is not None:
             raise RuntimeError(
                 self._at(
-                    f"{changed} was changed since the last step (by consensus_, by loading or by hand), but the method goes on "
-                    "from its own rows; call restore_() to train on from them, or make a new optimizer to start anew"
+                    f"{changed} was changed since the last step (by consensus_, by loading or by hand), but the method continues "
+                    "from its own rows; call restore_() to continue from them, or make a new optimizer to start again"
                 )
             )
 

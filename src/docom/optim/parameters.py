@@ -20,12 +20,12 @@ TORCHS_OWN = ("param_names", "initial_lr")
 
 
 def trainable(group: Group) -> list[Tensor]:
-    """What of a group is trained: frozen and empty tensors stay out of the row, and out of every message."""
+    """The trained parameters of a group: frozen and empty tensors are not part of the row, nor of any message."""
     return [p for p in group["params"] if p.requires_grad and p.numel() > 0]
 
 
 def describe(groups: Sequence[Group]) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter with the name errors give it: its own where the user passed ``named_parameters()``."""
+    """Every parameter with its name for errors: its own if the user passed ``named_parameters()``."""
     for number, group in enumerate(groups):
         names = group.get("param_names") or [f"parameter {i} of group {number}" for i in range(len(group["params"]))]
         yield from zip(names, group["params"], strict=True)
@@ -60,14 +60,14 @@ class Flat:
         torch._foreach_copy_(self.parameters, self._views(row))
 
     def publish(self, row: Tensor) -> None:
-        """Put a row into the parameters, and remember that it is there."""
+        """Put a row into the parameters, and remember which row is there."""
         self.write(row)
         self._written = [p._version for p in self.parameters]
 
     def changed(self, row: Tensor) -> str | None:
         """The first parameter that no longer holds its part of the published row.
 
-        Numbers are compared only where somebody has written since, so that the usual answer costs nothing.
+        Numbers are compared only for tensors that were written to since, so that the usual answer costs nothing.
         """
         if [p._version for p in self.parameters] == self._written:
             return None
@@ -129,12 +129,12 @@ class Flat:
 
 
 def digest(row: Tensor) -> str:
-    """A name for the bits of a tensor."""
+    """A key that changes with the bits of a tensor."""
     return sha256(row.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
 def check_keys(number: int, group: Group, algorithm: Algorithm) -> None:
-    """Refuse a group with keys that would be ignored."""
+    """Raise for a group with keys that would be ignored."""
     for key in group.keys() - {*KEYS, *TORCHS_OWN}:
         if key in {field.name for field in fields(algorithm)}:
             raise ValueError(

@@ -1,7 +1,7 @@
 """Running a user's closure a second time as if it had run once.
 
 Methods that compare two models on one batch call the closure again with the old model. Dropout must then draw the same
-masks, running statistics must not move twice, and what comes after must not notice.
+masks, running statistics must not be updated twice, and the code that follows must not be affected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from docom.algorithms import Algorithm
 
 @dataclass(frozen=True)
 class Draws:
-    """Where the random generators a closure may use stand: python's, numpy's, torch's, and the GPU's."""
+    """The states of the random generators that a closure may use: Python's, numpy's, torch's, and the GPU's."""
 
     python: Any
     numpy: Any
@@ -32,12 +32,12 @@ class Draws:
 
     @staticmethod
     def now(device: torch.device) -> Draws:
-        """As they are, for a model on that device."""
+        """The present states, for a model on the given device."""
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         return Draws(random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda, device)  # noqa: NPY002
 
     def restore(self) -> None:
-        """Draw again what was drawn from here on."""
+        """Go back to these states, so that the same numbers are drawn again."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)  # noqa: NPY002
         torch.set_rng_state(self.cpu)
@@ -47,9 +47,9 @@ class Draws:
 
 @contextmanager
 def replayed(start: Draws, model: nn.Module | None) -> Iterator[None]:
-    """Inside, random numbers are those drawn since ``start``; afterwards they go on as if nothing had been drawn here.
+    """Inside, the random numbers drawn since ``start`` are drawn again; afterwards drawing continues as if nothing was drawn.
 
-    Buffers end as they were: those of ``model``, or of every module that runs where no model is known.
+    Buffers get their old values back: those of ``model``, or of every module that runs if no model is known.
     """
     end = Draws.now(start.device)
     kept: dict[int, tuple[Tensor, Tensor]] = {}
@@ -85,5 +85,5 @@ def why_not(algorithm: Algorithm, given: bool, scaled: bool) -> str | None:
         return None
     why = f"{algorithm.name} compares the gradients of two models on one batch, so step needs a closure to run twice"
     if "beta" in algorithm.step_sizes():
-        why += "; with beta=1 it needs one gradient, and step() after backward() will do"
+        why += "; with beta=1 it needs one gradient, and step() after backward() is enough"
     return why + "; a GradScaler takes no closure: use bf16 autocast, which needs no scaler" if scaled else why

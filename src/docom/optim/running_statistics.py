@@ -19,7 +19,7 @@ from docom.weights import Network
 class RunningStatistics:
     """Means and variances that BatchNorm and InstanceNorm layers keep, mixed with the neighbours' after every step.
 
-    They are few and travel as they are. Other buffers (masks, tables of positions) are constants and stay alone.
+    They are few and are sent uncompressed. Other buffers (masks, tables of positions) are constants and are not mixed.
     """
 
     def __init__(self, model: nn.Module | None, dtype: torch.dtype) -> None:
@@ -30,7 +30,7 @@ class RunningStatistics:
         self.channel: UncompressedChannel | None = None
 
     def open(self, network: Network, transport: Transport, number: int) -> None:
-        """Get a channel of their own, after the ``number`` channels of the method."""
+        """Open a channel for them, after the ``number`` channels of the method."""
         if self.tensors:
             bound = Identity().bind(Layout.flat(sum(t.numel() for t in self.tensors)), self.dtype)
             self.channel = UncompressedChannel("running statistics", bound, network, transport)
@@ -42,7 +42,7 @@ class RunningStatistics:
             self._write(self.channel.mix(self._row()))
 
     def average(self, team: Team) -> None:
-        """Make them those of all agents together."""
+        """Set them to the average over all agents."""
         if self.tensors:
             self._write(mean(team, self._row()))
 
@@ -52,7 +52,7 @@ class RunningStatistics:
         return 0 if self.channel is None else self.channel.rounds
 
     def resume(self, rounds: int) -> None:
-        """So many rounds were done before."""
+        """Continue the count from ``rounds`` earlier rounds."""
         if self.channel is not None:
             self.channel.resume(rounds)
 
@@ -75,7 +75,7 @@ class RunningStatistics:
 
 
 def measured(agent: Agent, team: Team) -> tuple[Tensor, dict[str, float]]:
-    """The average model of all agents, and how far they are from agreement. Every process must ask.
+    """The average model of all agents, and how far they are from agreement. Every process must call this.
 
     consensus_distance: sum over agents of ``|x_i - mean|``. tracking_error: the same of the trackers, which have the mean
     of the agents' gradient estimates: how far the directions of the steps are from the average gradient.

@@ -1,4 +1,4 @@
-"""What surrounds an agent: the other processes, the network, the compressors. Checked, compared, and opened."""
+"""The surroundings of an agent: other processes, network, compressors. Checked here, compared, and opened as channels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Surroundings:
-    """All that is fixed for the whole run, but for the parameters. ``algorithm`` is as the user gave it."""
+    """All that is fixed for the whole run, except the parameters. ``algorithm`` is as the user gave it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Surroundings:
         return {variable: how.setting for variable, how in self.gossip.items()}
 
     def described(self, flat: Flat) -> dict[str, str]:
-        """In words: what all agents must have in common, and a run with the one it goes on from."""
+        """As text: what must be equal at all agents, and in a run and the one that it continues."""
         shapes = torch.tensor(list(str(flat.layout.shapes).encode()), dtype=torch.uint8)
         return {
             "number of agents": str(self.network.n),
@@ -58,7 +58,7 @@ class Surroundings:
         }
 
     def automatic_gamma(self, layout: Layout) -> dict[str, float]:
-        """The consensus steps that are "auto", as agent 0 measures them: others might round to another one."""
+        """The consensus steps that are "auto", as agent 0 measures them: others might get another one by rounding."""
         names = [name for name, size in self.algorithm.step_sizes().items() if size.consensus_of]
         if not names:
             return {}
@@ -77,12 +77,12 @@ class Surroundings:
 
 
 def plain(setting: object) -> str:
-    """A setting in words, without the addresses that functions have in their names."""
+    """A setting as text, without the addresses in the names of functions."""
     return ADDRESS.sub("", str(setting))
 
 
 def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: torch.dtype | None) -> None:
-    """Refuse what cannot be run, before anything is."""
+    """Raise for settings that cannot be run, before anything is started."""
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.01), got {algorithm!r}")
     if algorithm.learning_rate_name() is None:

@@ -1,4 +1,4 @@
-"""What the agents of a training loop do together beside gossip: start alike, average, decide. One agent per process."""
+"""What the agents of a training loop do together besides gossip: start equal, average, decide. One agent per process."""
 
 from __future__ import annotations
 

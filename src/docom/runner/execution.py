@@ -1,4 +1,4 @@
-"""A run from its configuration to its files, or on from where it was interrupted."""
+"""A run from its configuration to its files, or from where it was interrupted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outcome:
     status: str
     records: list[Record]
     folder: Path
-    advice: str | None = None  # which step size to lower, where the run was seen to diverge
+    advice: str | None = None  # which step size to lower, if the run diverges
 
 
 def execute(
@@ -45,32 +45,32 @@ def execute(
     team: Team | None = None,
     overwrite: bool = False,
 ) -> Outcome:
-    """Run a configuration in a folder, or go on with the run that is there.
+    """Run a configuration in a folder, or continue the run that is there.
 
     Args:
         config: what to run.
         folder: where its files go. One process at a time works there.
         home: the data folder.
-        resume: go on with the run in ``folder``; one that has ended is not run again.
-        progress: told of every step and evaluation.
+        resume: continue the run in ``folder``; one that has ended is not run again.
+        progress: called at every step and evaluation.
         command: how the run was started, for the record.
         checkpoint_seconds: time between checkpoints; 0 for one after every step.
         team: the processes of the run, all of which call this; by default this one alone. The first of them writes the
             files, and has the records in the end.
-        overwrite: remove the files of the run in ``folder`` first, and nothing else; where there is none, that is no error.
+        overwrite: first remove the files of the run in ``folder``, and nothing else; no error if there is none.
 
     Raises:
-        FileExistsError: the folder holds a run and neither ``resume`` nor ``overwrite`` was asked for, or files that docom
+        FileExistsError: the folder holds a run and neither ``resume`` nor ``overwrite`` was given, or files that docom
             has not made.
         FileNotFoundError: there is no run to resume.
         docom.ownership.FolderInUse: another process works in the folder.
         ValueError: settings that cannot be run, or other ones than those of the run in the folder.
     """
     if resume and overwrite:
-        raise ValueError("--resume goes on with a run and --overwrite removes it; choose one of them")
+        raise ValueError("--resume continues a run and --overwrite removes it; choose one of them")
     files, team = RunFolder(folder), team or Team()
     with team.one_fate(), on_threads(config.threads), owned(folder) if team.leads else nullcontext():
-        # The first process looks, before any process writes.
+        # The first process checks the folder, before any process writes.
         found = team.words(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
         if found not in (NEW, ANEW, AGAIN):
             return Outcome(found, files.records(), folder)
@@ -78,14 +78,14 @@ def execute(
 
 
 def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: bool, team: Team) -> str:
-    """Whether there is a run to start, one to remove and start, one to go on with, or one that has ended, and how."""
+    """Whether to start a run, to remove one and start, to continue one, or that one has ended, and how."""
     written, taken, folder = files.config(), files.there(), files.path
-    if team.restarts and team.launch and files.launch() == team.launch:  # it began this run itself
+    if team.restarts and team.launch and files.launch() == team.launch:  # this launch began the run itself
         resume, overwrite = written is not None, written is None
     if overwrite:
         return ANEW
     if resume and not taken:
-        raise FileNotFoundError(f"{folder} holds no run to go on with; leave out --resume to start one")
+        raise FileNotFoundError(f"{folder} holds no run to continue; leave out --resume to start one")
     if not taken:
         return NEW
     if not resume and written is None:
@@ -95,10 +95,10 @@ def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: boo
         )
     if not resume:
         raise FileExistsError(
-            f"{folder} holds a run already; add --resume to go on with it, --overwrite to remove it, or choose another --out"
+            f"{folder} holds a run already; add --resume to continue it, --overwrite to remove it, or choose another --out"
         )
     if written is None:
-        return AGAIN  # its checkpoint says whether it is of this run
+        return AGAIN  # its checkpoint says whether it belongs to this run
     if written != dump(config):
         raise ValueError(
             f"{folder} holds a run with other settings ({_differences(written, config)}); "

@@ -1,10 +1,11 @@
-"""The team: the processes of one program, as one of them sees them.
+"""The team: the processes of one program, from the view of one of them.
 
-Runs and optimizers have the same: `join` reads what torchrun, SLURM or MPI say (or takes a group of processes that the program
-has made) and gives a `Team`. It has one identity of the run, which every frame carries; one agreement upon the settings that
-all must have alike; one board on which a process that fails says why. A program in a single process is a team of one.
+Runs and optimizers use the same: `join` reads the variables of torchrun, SLURM or MPI (or takes a group of processes that the
+program has made) and returns a `Team`. It has one identity of the run, which every frame carries; one comparison of the settings
+that must be equal in all processes; one board to which a process that fails writes the reason. A program in a single process
+is a team of one.
 
-What a team computes is not known here: see `docom.distribute` for runs and `docom.optim` for training loops.
+This package does not know what a team computes: see `docom.distribute` for runs and `docom.optim` for training loops.
 """
 
 from __future__ import annotations

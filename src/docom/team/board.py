@@ -1,6 +1,6 @@
-"""Why a run of several processes fails: each puts up a note, and whoever lost a neighbour reads who lost whom.
+"""Why a run of several processes fails: each process that fails writes a note, and the notes lead to the cause.
 
-A process that is gone or stalled puts up nothing; that is how it is told from those that only wait for it.
+A process that has ended or hangs writes no note; this distinguishes it from those that only wait for it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-GRACE = 1.5  # seconds until all processes that can have put up their notes
+GRACE = 1.5  # seconds until all processes that can write notes have done so
 
 
 class Store(Protocol):
-    """What is used of a store of ``torch.distributed``."""
+    """The part of a store of ``torch.distributed`` that is used."""
 
     def set(self, key: str, value: str) -> None:
         """Write."""
 
     def get(self, key: str) -> bytes:
-        """Read what is there."""
+        """Read a value."""
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all of them are there."""
+        """Whether all of these keys exist."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the failure began: the processes that are gone, or the one that told its cause."""
+    """Where the failure began: the processes that have ended, or the one that wrote its cause."""
 
     ranks: list[int]
     cause: str | None = None
@@ -44,13 +44,13 @@ class Board:
         self.store, self.rank, self.run = store, rank, run
 
     def post_up(self, note: dict[str, Any]) -> None:
-        """Put up this process's note."""
+        """Write this process's note."""
         _in_time(lambda: self.store.set(self._key(self.rank), json.dumps(note)))
 
     def origin(self, lost: Iterable[int]) -> Origin | None:
-        """Follow the notes from the processes that were lost to those that put up none, or that tell a cause.
+        """Follow the notes from the processes that were lost to those that wrote none, or that wrote a cause.
 
-        None where nothing is to be read: the store may have gone, or stall, with the process that keeps it.
+        None if nothing can be read: the store may have ended, or may hang, with the process that keeps it.
         """
         found: Origin | None = _in_time(lambda: self._follow(lost))
         return found
@@ -86,7 +86,7 @@ class Board:
 
 
 def _in_time(what: Callable[[], Any]) -> Any:
-    """The answer of a store; None where it fails or does not come: whoever asks has waited for others long enough."""
+    """The answer of a store; None if it fails or does not come in time."""
     answer: list[Any] = []
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""Which process of how many this is, as torchrun, SLURM or Open MPI say in the environment."""
+"""The number of this process and of all, from the environment variables of torchrun, SLURM or Open MPI."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LAUNCHERS = "torchrun, srun or mpirun"
 
 @dataclass(frozen=True)
 class Placement:
-    """This process among its fellows.
+    """The place of this process among all.
 
     rank, world: its number and how many there are. local_rank: its number on this host.
     address, port: where the processes find each other.
-    restarts: how often the launcher has started them all again.
-    agent_store: the launcher itself keeps the meeting point there, and not the first process.
-    local_world: how many there are on this host; all of them, where the launcher does not say.
-    launch: a name for all that the launcher starts in one call, restarts included, where the environment has one.
+    restarts: how often the launcher has restarted all of them.
+    agent_store: the launcher itself keeps the store there, not the first process.
+    local_world: how many there are on this host; all of them if the launcher does not say.
+    launch: a name for all that the launcher starts in one call, including restarts, if the environment has one.
     """
 
     rank: int
@@ -41,7 +41,7 @@ class Placement:
 
 
 def detect(environ: Mapping[str, str]) -> Placement | None:
-    """The placement that a launcher describes; None where there is no launcher."""
+    """The placement that a launcher describes; None without a launcher."""
     if "RANK" in environ and "WORLD_SIZE" in environ:
         return _torchrun(environ)
     if "SLURM_STEP_NUM_TASKS" in environ and "SLURM_PROCID" in environ:
@@ -111,12 +111,12 @@ def first_host(hosts: str) -> str:
     """
     match = re.match(r"([^,\[]+)(?:\[(\d+))?", hosts)
     if match is None:
-        raise ValueError(f"SLURM's list of hosts reads {hosts!r}; set MASTER_ADDR to the host of rank 0")
+        raise ValueError(f"cannot read SLURM's list of hosts {hosts!r}; set MASTER_ADDR to the host of rank 0")
     return match[1] + (match[2] or "")
 
 
 def tasks_here(counts: str, host: int) -> int:
-    """How many processes SLURM's compact list of counts gives to the host of that number.
+    """How many processes SLURM's compact list of counts gives to the host with this number.
 
     >>> [tasks_here("4(x2),1", host) for host in range(3)]
     [4, 4, 1]

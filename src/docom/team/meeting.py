@@ -1,7 +1,8 @@
 """Where the processes of a team find each other: a key-value store at an address that all of them know.
 
-The store has no password: whoever reaches its port can read and write there. torch's own listens on every address of its host, so
-where this program keeps the store it listens for itself, and on the loopback address alone if that is where the processes meet.
+The store has no password: every client that reaches its port can read and write there. torch's own store listens on all addresses
+of its host, so when this program keeps the store it opens the socket itself, only on the loopback address if the processes meet
+there.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class OpenMeeting(UserWarning):
 
 
 def meet(placement: Placement, patience: float) -> Any:
-    """The store of the processes of one launch; waits so many seconds for the others.
+    """The store of the processes of one launch; waits up to ``timeout`` seconds for the others.
 
     Raises:
-        ValueError: the port is in use, or nobody keeps a store there.
+        ValueError: the port is in use, or there is no store there.
     """
     keeps = placement.rank == 0 and not placement.agent_store
     where = f"{placement.address}:{placement.port}"
@@ -47,7 +48,7 @@ def meet(placement: Placement, patience: float) -> Any:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address as written is of this host alone; a host's name is not, whatever it stands for here.
+    """Whether an address can only mean this host; the name of a host does not count.
 
     >>> [is_loopback(address) for address in ("localhost", "127.0.0.1", "::1", "node7", "10.0.0.4")]
     [True, True, True, False, False]
@@ -73,17 +74,17 @@ def _listener(placement: Placement) -> socket.socket:
         if error.errno != errno.EADDRINUSE:
             raise
         raise ValueError(
-            f"port {placement.port}, at which the processes are to meet, is in use on this host; set MASTER_PORT to a free "
+            f"port {placement.port}, at which the processes must meet, is in use on this host; set MASTER_PORT to a free "
             "port, the same in all processes (torchrun: --master-port), or end the program that listens there"
         ) from None
 
 
 def _open(where: str, launcher_s: bool) -> str:
-    """What an open meeting point means and what to do."""
+    """The risk of an open store, and what to do."""
     risk = "can stop the run"
     if launcher_s:
         risk += ", and under torchrun's c10d rendezvous (--rdzv-backend c10d) run code in the launcher"
     return (
-        f"the processes meet at {where}, open to other hosts and without a password: whoever reaches that port {risk}. Keep it "
+        f"the processes meet at {where}, open to other hosts and without a password: a client that reaches it {risk}. Keep it "
         "behind a firewall or in a private network; on one host set MASTER_ADDR=127.0.0.1 (torchrun: --master-addr 127.0.0.1)"
     )

@@ -1,4 +1,4 @@
-"""A team of several processes, as each of them sees it."""
+"""A team of several processes, from the view of each of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from docom.team.team import Team
 from docom.transports import ExchangeError, Framed, PeerLost, Post, RanksLost, Transport, blocks
 from docom.weights import Network
 
-HURRY = 8.0  # seconds from the wish to end until what cannot be agreed upon is given up
+HURRY = 8.0  # seconds from the request to end until an agreement that does not come is given up
 SHOWN = 60  # characters of a setting in an error
 
 
@@ -30,13 +30,13 @@ class Processes(Team):
 
     Args:
         post: moves bytes between them.
-        store: where a process that fails says why; None where there is no such place.
+        store: where a process that fails writes why; None if there is no such place.
         backend: gloo, nccl or mpi.
         local_rank: the number of this process on its host, and of its GPU.
-        restarts: how often the launcher has started all processes again.
+        restarts: how often the launcher has restarted all processes.
         launch: see `Team`; only the first process needs it.
 
-    run: bytes that name this run, drawn by the first process: no frame of another run is taken for one of this.
+    run: bytes that identify this run, drawn by the first process: a frame of another run is refused.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Processes(Team):
 
     def leave(self) -> None:
         """See `Team.leave`."""
-        self.words("")  # nobody may close a link that another one still listens to
+        self.words("")  # no process may close a connection on which another one still waits
         self.post.close()
 
     def abandon(self, status: int) -> None:
@@ -184,14 +184,14 @@ class Processes(Team):
         os._exit(status)
 
     def _terminated(self, number: int, frame: Any) -> None:
-        # A launcher ends all processes when one has failed: that must not keep this one from saying why, be it
-        # because it does so now or because an error is on its way up to `one_fate`.
+        # A launcher ends all processes when one has failed. That must not stop this process from writing the reason, now or
+        # when an error arrives in `one_fate`.
         if not self.failing and sys.exc_info()[1] is None:
             raise SystemExit(128 + number)
 
 
 class _Told(ExchangeError):
-    """An error that another process has put into words."""
+    """An error that another process has described."""
 
     def __init__(self, text: str) -> None:
         super().__init__([], text)
@@ -201,7 +201,7 @@ class _Told(ExchangeError):
 
 
 def _both(name: str, there: str | None, first: str | None, member: str) -> str:
-    """A setting at a process and at the first one; of long values the part where they begin to differ."""
+    """A setting at a process and at the first one; for long values, the part where the difference begins."""
     pairs = zip(there or "", first or "", strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), 0)
     return f"{name} ({_shown(there, same)} there, {_shown(first, same)} at {member} 0)"

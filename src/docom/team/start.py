@@ -1,4 +1,4 @@
-"""From a launcher's environment, or from a group of processes that the program has made, to a team."""
+"""Makes a team from a launcher's environment, or from a group of processes that the program has made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from docom.team.team import Team
 from docom.transports import TorchPost
 
 BACKENDS = ("gloo", "nccl", "mpi")
-# Gloo's own timeout closes healthy links too, so it must never come first.
+# Gloo's own timeout also closes working connections, so it must never expire first.
 NEVER = timedelta(days=365)
 
 
@@ -31,7 +31,7 @@ def join(
     device: str | torch.device = "cpu",
     group: Any = None,
 ) -> Team:
-    """The team that this process belongs to: of one where no launcher has started it.
+    """The team of this process: a team of one if no launcher has started it.
 
     Args:
         environ: the environment variables.
@@ -70,7 +70,7 @@ def _of_launcher(placement: Placement, backend: str | None, peer_timeout: float,
     if backend == "nccl":
         if placement.local_rank >= gpus:
             raise ValueError(
-                f"NCCL wants a GPU for every process, and this is process {placement.local_rank + 1} on a host with "
+                f"NCCL needs a GPU for every process, and this is process {placement.local_rank + 1} on a host with "
                 f"{gpus}; start fewer, or share GPUs with --backend gloo"
             )
         where = device if device.index is not None else torch.device("cuda", placement.local_rank)
@@ -84,20 +84,20 @@ def _of_launcher(placement: Placement, backend: str | None, peer_timeout: float,
 
 
 def _launch(store: Any, placement: Placement) -> str:
-    """The name of this call of the launcher; its own store outlives restarts, and keeps what the first process says first."""
+    """The name of this call of the launcher; its store stays over restarts and keeps the first name that process 0 writes."""
     if placement.rank != 0 or not placement.agent_store:
         return placement.launch
     return str(store.underlying_store.compare_set("docom/launch", "", os.urandom(16).hex()).decode())
 
 
 def _agree_on(backend: str, store: Store, rank: int) -> None:
-    """Hosts with other numbers of GPUs, or processes with other flags, would wait for each other for ever."""
+    """Raise if processes chose different backends, because of their hosts or flags: they would wait for each other forever."""
     if rank == 0:
         store.set("backend", backend)
     first = store.get("backend").decode()
     if first != backend:
         raise ValueError(
-            f"process 0 talks by {first}, process {rank} by {backend}; give all of them the same --backend (gloo serves "
+            f"process 0 uses {first}, process {rank} uses {backend}; give all of them the same --backend (gloo serves "
             "GPUs too, and several processes on one)"
         )
 
@@ -108,12 +108,12 @@ def _of_group(group: Any, backend: str | None, peer_timeout: float, device: torc
         raise ValueError("this process is not in the group; only the processes of a group can be its agents")
     used = str(dist.get_backend(group))
     if backend is not None and backend != used:
-        raise ValueError(f"the group talks by {used}, not by {backend}; leave the backend out")
+        raise ValueError(f"the group uses {used}, not {backend}; leave the backend out")
     return Processes(TorchPost(group, peer_timeout, device), group.get_group_store(), used, rank)
 
 
 def _as_group(given: Any) -> Any:
-    """The group that is meant by a group or by a mesh."""
+    """The group given as a group or as a mesh."""
     if isinstance(given, dist.ProcessGroup):
         return given
     from torch.distributed.device_mesh import DeviceMesh

@@ -1,7 +1,7 @@
-"""What processes say to each other beside the messages of the algorithm: facts, records, models on a visit.
+"""What processes send to each other besides the messages of the algorithm: facts, records, models to evaluate.
 
-Everything is framed as messages are, with the rank for a sender, a variable no algorithm has, and a number that counts up
-alike in all processes. Bytes are counted here, apart from those of the messages.
+Everything is framed like a message, with the rank as its sender, a variable that no algorithm has, and a number that increases
+equally in all processes. The bytes are counted here, separately from those of the messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Talk:
         self.turn = self.bytes_sent = 0
 
     def words(self, text: str) -> list[str]:
-        """What every process says, by rank."""
+        """The text that every process gives, by rank."""
         data = text.encode()
         if len(data) > LONGEST_TEXT:
             raise ValueError(f"a text for the other processes has at most {LONGEST_TEXT} bytes, got {len(data)}")
@@ -34,7 +34,7 @@ class Talk:
         return [padded[:length].decode() for padded, length in zip(texts, lengths, strict=True)]
 
     def first_s(self, data: bytes) -> bytes:
-        """What the first process gives: bytes of the same length in all of them."""
+        """The bytes that the first process gives; the length is the same in all processes."""
         others = range(1, self.post.world)
         if self.post.rank == 0:
             self._trade(dict.fromkeys(others, data), {})
@@ -42,14 +42,14 @@ class Talk:
         return bytes(self._trade({}, {0: len(data)})[0])
 
     def shift(self, data: bytes, size: int) -> memoryview:
-        """Give ``data`` to the next process and take ``size`` bytes from the one before."""
+        """Send ``data`` to the next process and receive ``size`` bytes from the previous one."""
         rank, world = self.post.rank, self.post.world
         if world == 1:
             return memoryview(data)
         return self._trade({(rank + 1) % world: data}, {(rank - 1) % world: size})[(rank - 1) % world]
 
     def give(self, others: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[int, memoryview]:
-        """Send to some processes, receive from some; those left out of both only count the turn."""
+        """Send to some processes, receive from some; a process that does neither only counts the exchange."""
         return self._trade(others, sizes)
 
     def _everybody(self, data: bytes) -> list[bytes]:
