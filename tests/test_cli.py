@@ -430,7 +430,7 @@ def test_data(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("DOCOM_DATA", str(home))
 
     def there(text: str) -> dict[str, str]:
-        return dict(re.findall(r"^│ (\S+)\s+│ (yes|no)\s+│", text, re.MULTILINE))
+        return dict(re.findall(r"^(\S+)\s+(yes|no)\s", text, re.MULTILINE))
 
     status, text, _ = call("data", "list")
     assert status == 0

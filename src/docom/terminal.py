@@ -12,7 +12,7 @@ from docom.records import Record
 
 
 class StepBar:
-    """A bar over the steps of one run; a line a record where there is no terminal."""
+    """A bar over the steps of one run; a line for each record where there is no terminal."""
 
     def __init__(self, steps: int, label: str, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point: errors a user can mend are one line, not a traceback."""
+    """Entry point: errors that a user can correct are one line, not a traceback."""
     from docom.cli.app import app
 
     try:

@@ -11,6 +11,8 @@ import typer
 app = typer.Typer(
     name="docom",
     help="Decentralised optimisation with compressed communication.",
+    epilog="Exit status: 0 done; 1 some runs of a comparison failed; 2 wrong usage, or a run that failed or diverged; "
+    "130 interrupted (a run is saved first; --resume continues it).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,7 +40,7 @@ Steps = Annotated[int | None, _option("--steps", "Number of steps.", 0)]
 Rate = Annotated[str | None, _option("--lr", "Step size: a number or a schedule such as inverse-sqrt:0.1.")]
 Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a schedule or "auto".')]
 Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
-Batch = Annotated[int | None, _option("--batch-size", "Samples an agent draws a step; 0 for all of its data.", 0)]
+Batch = Annotated[int | None, _option("--batch-size", "Samples drawn per agent and step; 0 for all of its data.", 0)]
 Seed = Annotated[int | None, _option("--seed", "Seed of everything random.", 0)]
 Device = Annotated[str | None, _option("--device", "cpu or cuda.")]
 Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.")]
@@ -54,7 +56,7 @@ GradEvery = Annotated[
     int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1)
 ]
 Threads = Annotated[
-    int | None, _option("--threads", "CPU threads; by default torch's. Take 1 for runs beside one another.", 1)
+    int | None, _option("--threads", "CPU threads; by default torch's. Take 1 for several runs at the same time.", 1)
 ]
 
 

@@ -42,7 +42,7 @@ def bench(
 
 
 def _show(results: Results) -> None:
-    table = Table(title="a step of DoCoM, medians", title_justify="left")
+    table = Table(title="one step of DoCoM, medians", title_justify="left")
     for column in ("problem", "compressor", "docom", "plain vectorised", "times faster", "over none"):
         table.add_column(column)
     for name, title in PROBLEMS.items():

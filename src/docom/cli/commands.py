@@ -18,6 +18,7 @@ from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
 from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
+from docom.metrics import MEANING
 from docom.presets import Preset, Setting
 
 if TYPE_CHECKING:
@@ -127,9 +128,12 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
         title=f"{label}: {outcome.status} after {final['step']:,} steps",
         show_header=False,
         title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
     )
     for key, value in final.items():
-        table.add_row(key, show(key, value))
+        table.add_row(key, show(key, value), MEANING.get(key, ""))
     console.print(table)
     say(f"results in {folder}")
     if outcome.advice is not None:
@@ -140,7 +144,7 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
 
 
 def tell(error: Exception) -> None:
-    """An error a user can mend, as one line."""
+    """An error that a user can correct, as one line."""
     from rich.markup import escape
 
     Console(stderr=True).print(f"[bold red]docom:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
@@ -154,7 +158,7 @@ def say(text: str) -> None:
 def configure(
     what: str, algorithm: str | None, compressor: str | None, settings: dict[str, Any], hyper: dict[str, Any]
 ) -> RunConfig:
-    """A complete configuration from a preset or a file and what was given beside it."""
+    """A complete configuration from a preset or a file and what was given on the command line."""
     path = Path(what)
     if path.suffix in (".yaml", ".yml"):
         base = read(path)

@@ -49,9 +49,14 @@ def show(data: Path | None) -> None:
     from docom.data import store
 
     home = data_folder(data)
-    table = Table(title=f"data in {home}", title_justify="left")
-    for column in ("name", "there", "what it is", "how to get it"):
-        table.add_column(column, no_wrap=column in ("name", "there"), overflow="fold")
-    for entry in store.listing(home):
-        table.add_row(entry.name, "yes" if entry.present else "no", entry.about, "" if entry.present else entry.how)
+    table = Table(title=f"data in {home}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("name", "there", "what it is"):
+        table.add_column(column, no_wrap=column != "what it is")
+    entries = store.listing(home)
+    for entry in entries:
+        table.add_row(entry.name, "yes" if entry.present else "no", entry.about)
     console.print(table)
+    # Not in the table: addresses and commands are to be copied whole.
+    for entry in entries:
+        if not entry.present:
+            say(f"\n{entry.name}: {entry.how}")

@@ -232,7 +232,7 @@ def _bounds(found: dict[str, Any]) -> None:
         if bound is None:
             console.print("no PL bound: give --mu\n", highlight=False)
             continue
-        word = "guaranteed" if bound["guaranteed"] else "not guaranteed: a step condition is broken"
+        word = "guaranteed" if bound["guaranteed"] else "not guaranteed: a condition on the step sizes is not met"
         rows = [(term.replace("_", " "), number(value)) for term, value in bound["terms"].items()]
         own = f", eta {bound['eta']:.3g}, gamma {bound['gamma']:.3g}" if key == "beta_one_bound" else ""
         _table(f"bound, {name} ({word}{own})", [*rows, ("total", number(bound["total"]))])

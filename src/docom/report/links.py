@@ -26,7 +26,7 @@ _LINK = re.compile(
 
 @dataclass(frozen=True)
 class Link:
-    """A line between agents: bits a second, and seconds before the first of them arrives."""
+    """A line between agents: bits per second, and seconds before the first of them arrives."""
 
     bits_per_second: float
     latency_seconds: float = 0.0
@@ -76,7 +76,7 @@ def parse_link(text: str) -> Link:
         latency = float(match[3]) * LATENCIES[match[4].lower()] if match[3] else 0.0
     except ValueError:
         raise ValueError(
-            f'a link reads like "10mbit,20ms": a bandwidth in {", ".join(BANDWIDTHS)} a second, '
+            f'a link reads like "10mbit,20ms": a bandwidth in {", ".join(BANDWIDTHS)} per second, '
             f"then a latency in {', '.join(LATENCIES)}; got {text!r}"
         ) from None
     return Link(bandwidth, latency)

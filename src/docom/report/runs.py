@@ -24,10 +24,10 @@ Record = dict[str, float]
 
 @dataclass(frozen=True)
 class RunData:
-    """One run, as far as its folder tells.
+    """One run, as far as its folder says.
 
     folder: where it lies.
-    records: one a step that was evaluated, ascending; finite numbers only.
+    records: one for each step that was evaluated, ascending; finite numbers only.
     summary: what was run; any key may be absent.
     provenance: versions, commit, machine; may be empty.
     """
@@ -71,7 +71,7 @@ class RunData:
         return value if isinstance(value, dict) else {}
 
     def column(self, key: str) -> list[float | None]:
-        """One number a record, None where it was not measured."""
+        """One number for each record, None where it was not measured."""
         return [record.get(key) for record in self.records]
 
 
@@ -117,7 +117,7 @@ def _read(folder: Path) -> RunData:
 
 
 def _read_records(path: Path) -> tuple[Record, ...]:
-    """The records by step; a step that was done again after a resume counts as done last."""
+    """The records by step; of a step that was done again after a resume, the last record."""
     found, damage = from_lines(path.read_bytes())
     if damage is not None:
         raise ValueError(f"{path}, {damage}; repair or remove the line")

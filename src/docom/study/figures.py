@@ -76,7 +76,7 @@ def _linear(place: Axes, findings: Findings) -> None:
         if row["steps"] == "practical":
             curve = row["curve"]
             at = [k * row["curve_every"] for k in range(len(curve))]
-            (line,) = place.plot(at, curve, label=f"{row['compressor']}: {row['rate']:.4f} a step")
+            (line,) = place.plot(at, curve, label=f"{row['compressor']}: {row['rate']:.4f} per step")
             predicted = [curve[0] * row["predicted"] ** t for t in at]
             place.plot(at, predicted, color=line.get_color(), linestyle=":", linewidth=1)
     place.set_yscale("log")

@@ -16,7 +16,7 @@ from docom.problems import Evaluation, Problem
 
 
 class SampledQuadratics(Problem):
-    """``f_i(x; j) = x' H_ij x / 2 - c_ij' x`` with m samples an agent; the minimum of f is 0, at x = 0.
+    """``f_i(x; j) = x' H_ij x / 2 - c_ij' x`` with m samples per agent; the minimum of f is 0, at x = 0.
 
     ``H_ij = B diag(h_ij) B'`` with one random basis B and ``h_ij = h (1 + hessian_spread s_i + hessian_noise e_ij)``, and
     ``c_ij = heterogeneity u_i + noise w_ij``, where s_i and u_i average to zero over agents, e_ij and w_ij over the samples

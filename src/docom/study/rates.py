@@ -153,7 +153,7 @@ def _gaps(
 
 
 def _rate(gaps: np.ndarray) -> tuple[float, float]:
-    """The factor a step from a fit of log(gap), and how straight that line is (R^2); from a tenth of the way on."""
+    """The factor per step from a fit of log(gap), and how straight that line is (R^2); from a tenth of the way on."""
     floor = np.flatnonzero(gaps <= SMALLEST)
     end = int(floor[0]) if len(floor) else len(gaps)
     t = np.arange(end // 10, end)
@@ -214,7 +214,7 @@ def quadratic_slopes(
 def shown_error(problem: SampledQuadratics, eta: float, beta: float) -> float:
     """The share of its gradient estimate's squared error that DoCoM's average |grad f|^2 at the mean shows.
 
-    The error of the averaged estimate decays by beta a step, and the model follows it along an axis of curvature h by eta h a
+    The error of the averaged estimate decays by beta per step, and the model follows it along an axis of curvature h by eta h a
     step. Of a square that decays at the one rate, seen through what follows at the other, there is left
     ``eta h/(eta h + beta)``: nearly all of it once eta h is far above beta, which falls faster with T.
     """

@@ -59,7 +59,7 @@ def potentials(training: Training, case: Case) -> Tensor:
 
 
 def started(case: Case, runs: int, seed: int, device: str) -> Training:
-    """Runs of DoCoM with one sample a step, before the first step."""
+    """Runs of DoCoM with one sample per step, before the first step."""
     algorithm = DoCoM(lr=case.eta, gamma=case.gamma, beta=case.beta, b0=1)
     return begin(
         case.problem, algorithm, case.network, case.compressor, count=runs, batch_size=1, seed=seed, device=device
@@ -124,7 +124,7 @@ def _allowed(c: Constants, case: Case, before: Tensor, squared_mean: Tensor) -> 
 
 
 def recursion(cases: int = 100, runs: int = 64, device: str = "cpu", seed: int = 0) -> list[dict[str, Any]]:
-    """One row a random setting and state: the expected potential after a step over what the recursion allows.
+    """One row for each random setting and state: the expected potential after a step over what the recursion allows.
 
     Every setting is looked at twice: from Algorithm 1's start after three steps, and from a random state.
     """

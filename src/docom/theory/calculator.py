@@ -212,7 +212,7 @@ def _notes(c: Constants, chosen: Schedule, beta: float, guaranteed: bool, printe
         notes.append(
             {
                 "id": "not-guaranteed",
-                "text": "these steps break a step condition: `bound` is a number, not a guarantee",
+                "text": "these step sizes do not meet a condition: `bound` is a number, not a guarantee",
             }
         )
     return notes

@@ -87,4 +87,4 @@ def _trades(place: Axes, trades: Sequence[Trade], epsilon: float) -> None:
             )
     place.set_yticks(range(len(rows)), [f"{name}\nrho {rho:.2g}" for rho, name in rows])
     place.set_xticks(range(len(columns)), [f"{name}\ndelta {delta:.2g}" for delta, name in columns], fontsize=8)
-    place.set_title(f"bits an agent sends until |grad f| <= {epsilon:g}, by DoCoM's rate", fontsize=10.5)
+    place.set_title(f"bits sent per agent until |grad f| <= {epsilon:g}, by DoCoM's rate", fontsize=10.5)

@@ -184,7 +184,7 @@ def rate_terms(c: Constants, T: float, schedule: str = "A", printed: bool = Fals
 
 
 def horizon_to_epsilon(c: Constants, epsilon: float, schedule: str = "A", printed: bool = False) -> dict[str, float]:
-    """The T at which each rate term equals epsilon^2; their maximum is the sample complexity an agent."""
+    """The T at which each rate term equals epsilon^2; their maximum is the sample complexity per agent."""
     if not epsilon > 0:
         raise ValueError(f"epsilon must be positive, got epsilon={epsilon}")
     laws = _laws(c, schedule, printed)

@@ -235,7 +235,7 @@ def potential_differences(
     eta: float,
     mean: Callable[[Any], Any],
 ) -> Iterator[tuple[str, Any]]:
-    """What is squared and summed in each of the six errors, by name: a row an agent, and one for the mean's error.
+    """What is squared and summed in each of the six errors, by name: one row per agent, and one for the mean's error.
 
     mean: the average over all agents, ``[..., 1, d]``, of rows that may be those of some agents only.
     """

@@ -48,7 +48,7 @@ class Term:
 
 @dataclass(frozen=True)
 class SampleRow:
-    """A row of the table: O(max of terms) samples an agent until E|grad f|^2 <= epsilon^2."""
+    """A row of the table: O(max of terms) samples per agent until E|grad f|^2 <= epsilon^2."""
 
     method: str
     terms: tuple[Term, ...]
@@ -125,7 +125,7 @@ _SAMPLE_ROWS: tuple[SampleRow, ...] = (
         ),
         compressed=False,
         remarks=(
-            "varsigma0 is the spread of the initial stochastic gradient, B the batch size; several gossip rounds a step"
+            "varsigma0 is the spread of the initial stochastic gradient, B the batch size; several gossip rounds per step"
         ),
     ),
     SampleRow(

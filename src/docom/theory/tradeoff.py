@@ -11,12 +11,12 @@ from docom.theory.horizon_schedules import horizon_to_epsilon
 
 TOPOLOGIES = ("path", "ring", "torus", "exponential", "complete")
 COMPRESSORS = ("none", "quantize:8", "quantize:4", "topk:0.2", "topk:0.05", "topk:0.01")
-MESSAGES = 2  # a step of DoCoM
+MESSAGES = 2  # per step of DoCoM
 
 
 @dataclass(frozen=True)
 class Trade:
-    """A network and a compressor: steps and bits an agent sends until E|grad f|^2 <= epsilon^2, and what takes so long."""
+    """A network and a compressor: steps, and bits sent per agent, until E|grad f|^2 <= epsilon^2, and what takes so long."""
 
     topology: str
     compressor: str
