@@ -20,9 +20,10 @@ import torch
 from docom.algorithms import ALGORITHMS
 from docom.cli import main
 from docom.compressors import COMPRESSORS
-from docom.config import PROBLEMS, RunConfig, dump, read
+from docom.config import RunConfig, dump, read
 from docom.graphs import TOPOLOGIES
 from docom.presets import PRESETS
+from docom.problems import PROBLEMS
 from docom.runfolder import RunFolder
 from docom.runner import execute
 from docom.weights import WEIGHTS

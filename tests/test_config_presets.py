@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from docom import compressors, presets, schedules
 from docom.algorithms import ALGORITHMS
 from docom.channels import parse_gossip
-from docom.cli.commands import configure, from_setting
-from docom.config import PROBLEMS, RunConfig, dump, from_dict, parse_yaml, read
+from docom.cli.commands import configure
+from docom.config import RunConfig, dump, from_dict, parse_yaml, read
 from docom.consensus import channel_gossip
 from docom.data import store
 from docom.presets import PRESETS, Preset, Setting, describe_compressor, unfair
-from docom.problems import LeafSynthetic
+from docom.problems import PROBLEMS, LeafSynthetic
 
 SAMPLE = Path(__file__).parent / "data/femnist_sample.npz"
 MINIMAL: dict[str, Any] = {"algorithm": "dsgd", "problem": {"name": "least-squares"}, "hyper": {"lr": 0.1}}
@@ -128,7 +128,7 @@ def test_unfairness_is_seen() -> None:
 
 @pytest.mark.parametrize(("preset", "setting"), ALL_SETTINGS, ids=lambda value: getattr(value, "label", None))
 def test_every_setting_is_a_configuration(preset: Preset, setting: Setting, tmp_path: Path) -> None:
-    config = from_dict(from_setting(preset, setting))
+    config = from_dict(preset.values(setting))
     method = config.build_algorithm()
     assert type(method) is ALGORITHMS[setting.algorithm]
     channel_gossip(method, parse_gossip(config.compressor))  # raises where the method would not use it
@@ -202,13 +202,13 @@ def test_misspelt_preset() -> None:
 def test_written_and_read_is_the_same(
     steps: int, seed: int, lr: Any, batch: int | None, exact: bool, label: str | None, option: Any
 ) -> None:
-    problem = {"name": "least-squares", "option": option}
+    problem = {"name": "least-squares", "data_seed": option}
     config = RunConfig(
         "dsgd", problem, 4, {"lr": lr}, steps=steps, seed=seed, batch_size=batch, exact=exact, label=label
     )
     again = from_dict(parse_yaml(dump(config)))
     assert again == config
-    assert [type(value) for value in (again.hyper["lr"], again.label, again.problem["option"])] == [
+    assert [type(value) for value in (again.hyper["lr"], again.label, again.problem["data_seed"])] == [
         type(value) for value in (lr, label, option)
     ]
     assert dump(again) == dump(config)
@@ -228,7 +228,7 @@ def test_a_file_needs_little(tmp_path: Path) -> None:
     assert config == RunConfig("dsgd", {"name": "least-squares"}, hyper={"lr": 0.1})
     lines = dump(config).splitlines()
     for field in fields(RunConfig):  # what is written says all, the defaults too
-        assert any(line.startswith(f"{field.name}:") for line in lines)
+        assert field.name == "plugins" or any(line.startswith(f"{field.name}:") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_built_in_problems(tmp_path: Path) -> None:
     assert (problem.agents, problem.dimension, problem.counts.tolist()) == (3, 4, [6, 6, 6])
     with pytest.raises(ValueError, match=r"unknown option of least-squares 'feature'; did you mean 'features'"):
         build(tmp_path, 3, name="least-squares", feature=4)
-    with pytest.raises(TypeError, match="featurs"):
+    with pytest.raises(ValueError, match=r"unknown option of leaf-synthetic 'featurs'; did you mean 'features'"):
         build(tmp_path, 3, name="leaf-synthetic", featurs=4)
     assert set(PROBLEMS) == {"leaf-synthetic", "mnist", "femnist", "logistic", "least-squares"}
 

@@ -220,8 +220,8 @@ def test_a_compressor_is_registered_as_one(registries: None) -> None:
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        (int, TypeError, "takes a method.*a compressor.*got <class 'int'>"),
-        (OwnNames(eta=0.1), TypeError, "takes a method"),
+        (int, TypeError, "takes a subclass of Algorithm, Compressor or Problem.*got <class 'int'>"),
+        (OwnNames(eta=0.1), TypeError, "takes a subclass of Algorithm"),
         (type("Nameless", (docom.Algorithm,), {}), ValueError, "Nameless needs a name"),
         (type("Spaced", (docom.TopK,), {"name": "my own"}), ValueError, "letters, digits and dashes.*'my own'"),
         (type("Other", (docom.TopK,), {"name": "topk"}), ValueError, "'topk' is taken by TopK"),

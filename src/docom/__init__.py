@@ -21,7 +21,7 @@ _WHERE: dict[str, str | None] = {
         [
             "DoCoM", "DSGD", "GNSD", "DeTAG", "GTHSGD", "ChocoSGD", "BEER", "CEDAS", "CDProxSGT", "L1", "MoTEF", "LEAD",
             "D2", "EXTRA", "QGDSGDm", "MomentumTracking", "AllReduceSGD", "AllReduceSTORM", "Algorithm", "Facts", "State",
-            "ALGORITHMS", "register", "step_size", "learning_rate", "consensus_step", "compressor_of",
+            "ALGORITHMS", "step_size", "learning_rate", "consensus_step", "compressor_of",
         ],
         "docom.algorithms",
     ),
@@ -31,14 +31,18 @@ _WHERE: dict[str, str | None] = {
     ),
     **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "Gossip"], "docom.channels"),
     "combine": "docom.numerics",
+    "register": "docom.registry",
+    "Preset": "docom.presets",
+    "Setting": "docom.presets",
     "simulate": "docom.simulator",
     "Run": "docom.records",
     "plot": "docom.records",
     "Network": "docom.weights",
     "network": "docom.weights",
     **dict.fromkeys(
-        ["algorithms", "channels", "compressors", "data", "graphs", "optim", "problems", "schedules", "theory", "weights", "wire"]
+        ["algorithms", "channels", "compressors", "data", "graphs", "optim", "plugins", "problems", "schedules"]
     ),
+    **dict.fromkeys(["theory", "weights", "wire"]),
 }  # fmt: skip
 
 __all__ = [*sorted(_WHERE), "__version__"]
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
         data,
         graphs,
         optim,
+        plugins,
         problems,
         schedules,
         theory,
@@ -97,7 +102,6 @@ if TYPE_CHECKING:
         compressor_of,
         consensus_step,
         learning_rate,
-        register,
         step_size,
     )
     from docom.channels import EdgeLowRank, Gossip, MeanLowRank
@@ -112,6 +116,8 @@ if TYPE_CHECKING:
         TopK,
     )
     from docom.numerics import combine
+    from docom.presets import Preset, Setting
     from docom.records import Run, plot
+    from docom.registry import register
     from docom.simulator import simulate
     from docom.weights import Network, network

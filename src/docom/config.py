@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from docom import plugins
 from docom.algorithms import Algorithm, find
 from docom.names import nearest
-from docom.problems import Problem
+from docom.problems import Problem, named
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 SCIENTIFIC = re.compile(r"^[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+$")
@@ -50,6 +50,7 @@ class RunConfig:
     stop_on_divergence: bool = False
     preset: str | None = None
     label: str | None = None
+    plugins: dict[str, str] = field(default_factory=dict)  # the files of `docom.plugins.given`, by digest
 
     def __post_init__(self) -> None:
         for name in ("algorithm", "compressor", "topology", "dtype", "device"):
@@ -63,8 +64,7 @@ class RunConfig:
             raise ValueError(
                 f"problem is a mapping with a name, such as {{name: leaf-synthetic}}, got {self.problem!r}"
             )
-        if self.problem["name"] not in PROBLEMS:
-            raise nearest("problem", str(self.problem["name"]), PROBLEMS)
+        named.check(str(self.problem["name"]), self.options)
         for name, least in LEAST.items():
             value = getattr(self, name)
             left_out = value is None and name in MAY_BE_LEFT_OUT
@@ -95,18 +95,22 @@ class RunConfig:
                 raise ValueError(f"{self.algorithm} needs {what}: give {option}, or {name} under hyper: in the file")
         return kind(**hyper)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the ``problem`` section says beside the name."""
+        return {str(key): value for key, value in self.problem.items() if key != "name"}
+
     def build_problem(self, home: Path) -> Problem:
         """The problem, its data read from the data folder ``home`` where it needs any."""
-        options = {key: value for key, value in self.problem.items() if key != "name"}
-        return PROBLEMS[self.problem["name"]][0](options, self.agents, home)
+        return named.build(str(self.problem["name"]), self.options, self.agents, home)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+        """As plain values; plugins only where there are any."""
+        return {key: value for key, value in asdict(self).items() if key != "plugins" or value}
 
 
-def from_dict(values: dict[str, Any]) -> RunConfig:
-    """A configuration from plain values; unknown keys are refused by name."""
+def from_dict(values: dict[str, Any], folder: Path = Path()) -> RunConfig:
+    """A configuration from plain values; unknown keys are refused by name. Files it names are relative to ``folder``."""
     if not isinstance(values, dict):
         raise ValueError(f"a configuration is a mapping of settings, got {type(values).__name__}")
     known = [f.name for f in fields(RunConfig)]
@@ -116,7 +120,7 @@ def from_dict(values: dict[str, Any]) -> RunConfig:
     for needed in ("algorithm", "problem"):
         if needed not in values:
             raise ValueError(f"the configuration lacks {needed!r}")
-    return RunConfig(**values)
+    return RunConfig(**values | {"plugins": plugins.resolve(values.get("plugins"), folder)})
 
 
 def read(path: Path) -> RunConfig:
@@ -125,7 +129,7 @@ def read(path: Path) -> RunConfig:
         values = parse_yaml(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return from_dict(values)
+    return from_dict(values, path.parent)
 
 
 def parse_yaml(text: str) -> Any:
@@ -150,114 +154,3 @@ def _with_scientific(kind: Any) -> Any:
     extended: Any = type(kind.__name__, (kind,), {})
     extended.add_implicit_resolver("tag:yaml.org,2002:float", SCIENTIFIC, list("-+.0123456789"))
     return extended
-
-
-def _leaf(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
-    from docom.problems import LeafSynthetic
-
-    return LeafSynthetic(**options, **({} if agents is None else {"agents": agents}))
-
-
-def _mnist(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
-    from docom.data import read_mnist, store
-    from docom.problems import MLP
-
-    given = dict(options)
-    folder = store.locate(given.pop("data", "mnist"), home)
-    partition, seed = given.pop("partition", "label"), given.pop("partition_seed", 0)
-    (x, y), (test_x, test_y) = read_mnist(folder)
-    parts = _shares(partition, y, agents or 10, seed)
-    inputs, labels = torch.from_numpy(x.reshape(len(x), -1)), torch.from_numpy(y)
-    test = (torch.from_numpy(test_x.reshape(len(test_x), -1)), torch.from_numpy(test_y))
-    data = [(inputs[rows], labels[rows]) for rows in parts]
-    return MLP(data, test=test, scale=1 / (255 * 0.3081), shift=-0.1307 / 0.3081, **given)
-
-
-def _femnist(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
-    import numpy as np
-
-    from docom.data import read_femnist, store
-    from docom.problems import LeNet5
-
-    given = dict(options)
-    folder = store.locate(given.pop("data", "femnist"), home)
-    found = read_femnist(folder)
-    images, labels = torch.from_numpy(found.images), torch.from_numpy(found.labels.astype(np.int64))
-    groups = sorted(set(found.agent.tolist()))
-    if agents is not None and agents != len(groups):
-        raise ValueError(f"these FEMNIST data hold {len(groups)} groups of writers, so that many agents; got {agents}")
-    data = []
-    for group in groups:
-        rows = torch.from_numpy(np.flatnonzero((found.agent == group) & (found.split == 0)))
-        data.append((images[rows], labels[rows]))
-    held_out = torch.from_numpy(np.flatnonzero(found.split == 1))
-    return LeNet5(data, test=(images[held_out], labels[held_out]), scale=-1 / 255, shift=1.0, **given)
-
-
-def _logistic(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
-    from docom.data import read_libsvm_set, store
-    from docom.problems import LogisticRegression
-
-    given = dict(options)
-    if "data" not in given:
-        raise ValueError("logistic needs data: the name of a LIBSVM set, such as a9a")
-    name = given.pop("data")
-    partition, seed = given.pop("partition", "iid"), given.pop("partition_seed", 0)
-    (x, y), test = read_libsvm_set(store.locate(name, home), name)
-    parts = _shares(partition, (y > y.min()).astype(int), agents or 10, seed)
-    data = [(torch.from_numpy(x[rows]), torch.from_numpy(_signs(y[rows], y))) for rows in parts]
-    held_out = None if test is None else (torch.from_numpy(test[0]), torch.from_numpy(_signs(test[1], y)))
-    return LogisticRegression(data, test=held_out, **given)
-
-
-def _signs(labels: Any, all_labels: Any) -> Any:
-    """The labels of two classes as -1 and 1."""
-    import numpy as np
-
-    if len(np.unique(all_labels)) != 2:
-        raise ValueError(f"logistic regression needs two classes, the data have {len(np.unique(all_labels))}")
-    return np.where(labels > all_labels.min(), 1.0, -1.0)
-
-
-def _least_squares(options: dict[str, Any], agents: int | None, home: Path) -> Problem:
-    import numpy as np
-
-    from docom.problems import LeastSquares
-
-    given: dict[str, Any] = {"samples": 20, "features": 10, "spread": 1.0, "noise": 0.1, "data_seed": 0}
-    for key in options:
-        if key not in given:
-            raise nearest("option of least-squares", str(key), given)
-    given |= options
-    draw = np.random.default_rng(given["data_seed"])
-    n, m, d = agents or 8, given["samples"], given["features"]
-    A = draw.normal(size=(n, m, d))
-    own = draw.normal(size=(1, d)) + given["spread"] * draw.normal(size=(n, d))
-    b = np.einsum("nmd,nd->nm", A, own) + given["noise"] * draw.normal(size=(n, m))
-    return LeastSquares(torch.from_numpy(A), torch.from_numpy(b))
-
-
-def _shares(partition: str, labels: Any, agents: int, seed: int) -> list[Any]:
-    """``label``, ``label:2`` (classes per agent), ``blocks``, ``iid`` or ``dirichlet:0.5``."""
-    from docom.data import partitions
-
-    name, _, argument = str(partition).partition(":")
-    if name == "label":
-        return list(partitions.by_label(labels, agents, classes_per_agent=int(argument or 1), seed=seed))
-    if name == "blocks":
-        return list(partitions.sorted_blocks(labels, agents))
-    if name == "iid":
-        return list(partitions.iid(len(labels), agents, seed=seed))
-    if name == "dirichlet":
-        return list(partitions.dirichlet(labels, agents, float(argument or 0.5), seed=seed))
-    raise nearest("partition", name, ["label", "blocks", "iid", "dirichlet"])
-
-
-Builder = Callable[[dict[str, Any], int | None, Path], Problem]
-PROBLEMS: dict[str, tuple[Builder, str]] = {
-    "leaf-synthetic": (_leaf, "the paper's sigmoid classifier on LEAF's synthetic data (built in)"),
-    "mnist": (_mnist, "784-100-10 network on MNIST or data of its shape"),
-    "femnist": (_femnist, "LeNet-5 on FEMNIST, one agent per group of writers"),
-    "logistic": (_logistic, "logistic regression on a LIBSVM set such as a9a"),
-    "least-squares": (_least_squares, "random least squares (built in)"),
-}

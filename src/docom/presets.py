@@ -6,10 +6,13 @@ the setting is marked ``ours=True``. The paper's fairness rules are properties o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from docom.names import nearest, split_spec
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,14 @@ class Preset:
     grad_every: int | None = None
     exceptions: tuple[str, ...] = field(default=())
 
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(
+                f"a preset's name has letters, digits, '_' and '-', and begins with a letter; got {self.name!r}"
+            )
+        if not self.settings:
+            raise ValueError(f"the preset {self.name} has no settings; give it at least one Setting")
+
     def setting(self, algorithm: str, compressor: str | None = None) -> Setting | None:
         """The tuned setting of a method, for this compressor or one of its kind (top-k, quantiser), if there is one."""
         own = [setting for setting in self.settings if setting.algorithm == algorithm]
@@ -87,8 +98,25 @@ class Preset:
 
     @property
     def default(self) -> Setting:
-        """The setting that runs by default: DoCoM with top-k."""
-        return next(setting for setting in self.settings if setting.algorithm == "docom")
+        """The setting that runs by default: the first of DoCoM, or the first of all."""
+        return next((setting for setting in self.settings if setting.algorithm == "docom"), self.settings[0])
+
+    def values(self, setting: Setting) -> dict[str, Any]:
+        """The values of a configuration that runs one of the settings."""
+        return {
+            "algorithm": setting.algorithm,
+            "problem": self.problem,
+            "agents": self.agents,
+            "compressor": setting.compressor,
+            "topology": self.topology,
+            "steps": setting.steps or self.steps,
+            "batch_size": setting.batch_size,
+            "eval_every": self.eval_every,
+            "eval_samples": self.eval_samples,
+            "grad_every": self.grad_every,
+            "preset": self.name,
+            "hyper": setting.hyper,
+        }
 
 
 def unfair(preset: Preset) -> list[str]:

@@ -2,6 +2,7 @@
 
 =====================  ======================================================================================
 ``config.yaml``        the complete configuration; running it again gives the same numbers
+``plugins/``           copies of the plugins that the configuration names, if any
 ``metrics.jsonl``      one flushed line per evaluation, with a checksum (see `docom.records.as_line`)
 ``checkpoint/``        the last two checkpoints
 ``model.safetensors``  the average model, one tensor per parameter
@@ -19,6 +20,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,9 @@ class RunFolder:
                 f"{self.path} holds {', '.join(strange[:3] or taken)}, and nothing there says that docom made them; "
                 "move them away, or choose another --out"
             )
+        plugins = self._object("provenance.json").get("plugins")
+        for plugin in plugins if isinstance(plugins, dict) else ():
+            (self.path / "plugins" / Path(plugin.removeprefix("plugin ")).name).unlink(missing_ok=True)
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
         for step in saved:
@@ -84,18 +89,32 @@ class RunFolder:
             return True
         return any((step / "manifest.json").is_file() for step in self._saved())
 
-    def create(self, config: str, provenance: dict[str, Any]) -> None:
+    def create(self, config: str, provenance: dict[str, Any], files: Mapping[str, bytes] | None = None) -> None:
         """Start a run with an empty list of records.
+
+        Args:
+            config: the configuration as YAML.
+            provenance: where the run comes from.
+            files: the plugins of the configuration, by their path in the folder.
 
         Raises:
             FileExistsError: files of a run are there; `clear` removes them.
         """
-        if taken := self.there():
+        others = [name for name, content in (files or {}).items() if self._differs(name, content)]
+        if taken := self.there() + others:
             raise FileExistsError(f"{self.path} holds {', '.join(taken)} already")
         self.path.mkdir(parents=True, exist_ok=True)
+        for name, content in (files or {}).items():
+            (self.path / name).parent.mkdir(exist_ok=True)
+            self._write(name, content)
         self._write("provenance.json", json.dumps(provenance, indent=1).encode())
         self._write("metrics.jsonl", b"")
         self.describe(config)  # last: a folder that has it is complete
+
+    def _differs(self, name: str, content: bytes) -> bool:
+        """Whether there is another file of that name."""
+        path = self.path / name
+        return os.path.lexists(path) and not (path.is_file() and path.read_bytes() == content)
 
     def describe(self, config: str) -> None:
         """Write the configuration if it is missing."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+from docom import plugins
 from docom.algorithms import Algorithm, StepSize
 from docom.channels import parse_gossip
 from docom.config import DTYPES, RunConfig, dump
@@ -184,6 +185,9 @@ class Search:
         write_whole(folder / "trials.json", (json.dumps(told, indent=1) + "\n").encode())
         if ranked := self.ranked():
             said = f"# {OBJECTIVE} {ranked[0].loss!r} after {self.config.steps} steps, the best of {len(self.trials)} trials\n"
+            for name, source in plugins.sources(self.config.plugins).items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                write_whole(folder / name, source)
             write_whole(folder / "best.yaml", (said + dump(self.configured(ranked[0].values))).encode())
 
 

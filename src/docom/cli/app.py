@@ -31,6 +31,24 @@ def _option(name: str, text: str, least: int | None = None) -> typer.models.Opti
     return typer.Option(name, help=text, show_default=False, min=least)  # type: ignore[no-any-return]
 
 
+def _load_plugins(context: typer.Context, files: list[Path] | None) -> list[Path] | None:
+    """Load what is installed and what is given, before anything is looked up by its name."""
+    if not context.resilient_parsing:  # as shells do to complete a line
+        from docom import plugins
+
+        plugins.load_installed()
+        for file in files or []:
+            plugins.load(file)
+    return files
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin", help="Python file with methods, compressors, problems or presets of your own (repeatable).",
+        show_default=False, callback=_load_plugins,
+    ),
+]  # fmt: skip
 Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
 Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.05, quantize:4, none.")]
 Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
@@ -102,6 +120,7 @@ def run(
     peer_timeout: Annotated[
         float, typer.Option("--peer-timeout", help="Seconds another process may stay silent.")
     ] = 300,
+    plugin: Plugins = None,
 ) -> None:
     """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor."""
     from docom.cli import commands
@@ -130,6 +149,7 @@ def compare(
     data: Data = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    plugin: Plugins = None,
 ) -> None:
     """Run all settings of a preset, in parallel; what is done already is not run again. Ends with a table and a report."""
     from docom.cli import comparison
@@ -152,6 +172,7 @@ def tune(
     device: Device = None,
     data: Data = None,
     out: Out = None,
+    plugin: Plugins = None,
 ) -> None:
     """Search the paper's grids for a method's step sizes by the final worst loss; saves the best as a file to run."""
     from docom.cli import tuning
@@ -193,6 +214,7 @@ def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain some.")],
     link: Annotated[str | None, _option("--link", "Price messages on links such as 10mbit,20ms.")] = None,
     out: Out = None,
+    plugin: Plugins = None,
 ) -> None:
     """Make one HTML page, and PNG and SVG figures, from the records of runs."""
     from docom.cli import commands
@@ -201,7 +223,7 @@ def report(
 
 
 @app.command(name="list")
-def list_names() -> None:
+def list_names(plugin: Plugins = None) -> None:
     """Algorithms, compressors, topologies, presets and problems, a line each."""
     from docom.cli import commands
 
@@ -241,6 +263,7 @@ def theory(
     json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
     plot: Annotated[Path | None, _option("--plot", "Draw the bound's terms against T, and bits to epsilon.")] = None,
     data: Data = None,
+    plugin: Plugins = None,
 ) -> None:
     """The paper's constants, step conditions, bounds, rates and tables for a network, a compressor and a problem."""
     from docom.cli import theory_command

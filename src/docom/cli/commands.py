@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from docom import presets
+from docom import plugins, presets
 from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
-from docom.config import PROBLEMS, RunConfig, dump, parse_yaml, read
+from docom.config import RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
 from docom.metrics import MEANING
 from docom.presets import Preset, Setting
@@ -162,6 +162,7 @@ def configure(
     path = Path(what)
     if path.suffix in (".yaml", ".yml"):
         base = read(path)
+        settings = settings | {"plugins": base.plugins | plugins.given()}
         if algorithm is not None and algorithm != base.algorithm:
             base = replace(base, algorithm=algorithm, hyper=hyper, label=None)
         if compressor is not None and compressor != base.compressor:
@@ -171,7 +172,7 @@ def configure(
         return _with_threads(replace(base, hyper=merged, **_zero_is_none(changed)))
     preset = presets.find(what)
     setting = _tuned(preset, algorithm, compressor)
-    values = from_setting(preset, setting) | settings
+    values = preset.values(setting) | settings | {"plugins": plugins.given()}
     values["hyper"] = setting.hyper | hyper
     return _with_threads(RunConfig(**_zero_is_none(values)))
 
@@ -187,24 +188,6 @@ def _with_its_threads(config: RunConfig, folder: Path) -> RunConfig:
     """A run that goes on keeps its number of threads, wherever it goes on."""
     path = folder / "config.yaml"
     return replace(config, threads=read(path).threads) if path.is_file() else config
-
-
-def from_setting(preset: Preset, setting: Setting) -> dict[str, Any]:
-    """A preset's values for one of its settings."""
-    return {
-        "algorithm": setting.algorithm,
-        "problem": preset.problem,
-        "agents": preset.agents,
-        "compressor": setting.compressor,
-        "topology": preset.topology,
-        "steps": setting.steps or preset.steps,
-        "batch_size": setting.batch_size,
-        "eval_every": preset.eval_every,
-        "eval_samples": preset.eval_samples,
-        "grad_every": preset.grad_every,
-        "preset": preset.name,
-        "hyper": setting.hyper,
-    }
 
 
 def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Setting:
@@ -285,9 +268,13 @@ def report(folders: list[Path], link: str | None, out: Path | None) -> None:
 
 def list_names() -> None:
     """See `docom.cli.app.list_names`."""
+    from rich.markup import escape
+
     from docom.channels import GOSSIPS
     from docom.compressors import COMPRESSORS
     from docom.graphs import TOPOLOGIES
+    from docom.problems import PROBLEMS
+    from docom.registry import origin
     from docom.weights import WEIGHTS
 
     groups: dict[str, dict[str, str]] = {
@@ -306,7 +293,8 @@ def list_names() -> None:
         table.add_column(style="cyan", no_wrap=True)
         table.add_column()
         for name, about in names.items():
-            table.add_row(name, about)
+            plugin = origin(title, name.partition(":")[0])
+            table.add_row(escape(name), escape(f"{about} [{plugin}]" if plugin else about))
         console.print(table)
         console.print()
 

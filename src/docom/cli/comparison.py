@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from docom import presets
-from docom.cli.commands import COMPARISON, INTERRUPTED, data_folder, from_setting, say
+from docom import plugins, presets
+from docom.cli.commands import COMPARISON, INTERRUPTED, data_folder, say
 from docom.config import RunConfig, dump, from_dict
 from docom.ownership import owned
 from docom.presets import Setting
@@ -63,6 +63,7 @@ class Job:
         flags = ["--resume"] if self.begun else ["--overwrite"] if overwrite else []
         self.wanted.write_text(dump(self.config))
         command = ["run", str(self.wanted), "--out", str(self.folder), "--data", str(home), *flags]
+        command += [part for path in plugins.paths() for part in ("--plugin", str(path))]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", COMPARISON: str(os.getpid())}
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
@@ -136,8 +137,8 @@ def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list
 
 
 def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[str, Any], folder: Path) -> Job:
-    values = from_setting(preset, setting) | {key: value for key, value in overrides.items() if value is not None}
-    config = from_dict(values | {"seed": seed, "label": setting.label, "threads": 1})
+    values = preset.values(setting) | {key: value for key, value in overrides.items() if value is not None}
+    config = from_dict(values | {"seed": seed, "label": setting.label, "threads": 1, "plugins": plugins.given()})
     kind = setting.compressor.replace(":", "-")
     return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")
 

@@ -153,13 +153,13 @@ def _measured(
     """Constants at the preset's start for its batch size, and the contraction of the first local gradients."""
     import torch
 
-    from docom.cli.commands import data_folder, from_setting
+    from docom.cli.commands import data_folder
     from docom.compressors import Stamp, parse
     from docom.config import RunConfig
     from docom.diagnostics import local_gradients, measure_constants
     from docom.rng import CHANNEL, Key
 
-    values = from_setting(chosen, chosen.default)
+    values = chosen.values(chosen.default)
     config = RunConfig(**(values | {"agents": replace_agents or values["agents"]}))
     problem = config.build_problem(data_folder(data))
     found = measure_constants(problem, batch_size=config.batch_size or 1)

@@ -1,4 +1,4 @@
-"""What must be equal in all processes of a run: settings, code, data and graph, as text and digests."""
+"""What must be equal in all processes of a run: settings, code, plugins, data and graph, as text and digests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from docom import __version__
+from docom import __version__, plugins
 from docom.distribute.digests import digest
 from docom.problems import Problem
 from docom.weights import Network
@@ -16,13 +16,14 @@ from docom.weights import Network
 
 def facts(config: dict[str, Any], problem: Problem, network: Network) -> dict[str, str]:
     """The facts of a run in this process."""
-    settings = {f"configuration {name}": repr(value) for name, value in config.items()}
-    return settings | {
+    settings = {f"configuration {name}": repr(value) for name, value in config.items() if name != "plugins"}
+    own = {
         "code": f"{__version__}-{code_digest()}",
         "torch": torch.__version__,
         "data": digest({"class": type(problem)} | vars(problem)),
         "graph": digest([network.matrix, network.edges]),
     }
+    return settings | plugins.digests() | own
 
 
 def code_digest() -> str:

@@ -8,10 +8,12 @@ from docom.problems.lenet import LeNet5
 from docom.problems.linear import LeastSquares, LinearProblem, LogisticRegression
 from docom.problems.mlp import MLP
 from docom.problems.module import ModuleProblem
+from docom.problems.named import PROBLEMS
 from docom.problems.neural import NeuralProblem
 
 __all__ = [
     "MLP",
+    "PROBLEMS",
     "Evaluation",
     "LeNet5",
     "LeafSynthetic",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from docom import checkpoint
+from docom import checkpoint, plugins
 from docom.config import RunConfig, dump, parse_yaml
 from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
@@ -182,7 +182,8 @@ def _begin(files: RunFolder, config: RunConfig, command: str, found: str, team: 
         )
     if found != NEW:
         files.clear()
-    files.create(dump(config), provenance(command) | ({"launch": team.launch} if team.launch else {}))
+    origin = provenance(command) | ({"launch": team.launch} if team.launch else {})
+    files.create(dump(config), origin, plugins.sources(config.plugins))
 
 
 def _differences(written: str, config: RunConfig) -> str:

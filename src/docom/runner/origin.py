@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from docom import __version__
+from docom import __version__, plugins
 
 
 def provenance(command: str) -> dict[str, Any]:
@@ -28,6 +28,7 @@ def provenance(command: str) -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.platform(),
         "threads": torch.get_num_threads(),
+        "plugins": plugins.digests(),
         "command": command,
         "directory": os.getcwd(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
