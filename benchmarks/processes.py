@@ -85,9 +85,9 @@ def work(steps: int, warm_up: int) -> None:
     training = simulation.begin(team.transport(simulation.network, "cpu"))
     for _ in range(warm_up):
         training.take_step()
-    clock.watch(ProblemOracle, "_at", "gradients")
+    clock.watch(ProblemOracle, "_computed", "gradients")
     clock.watch(CompressedChannel, "push", "compression")
-    clock.watch(TorchPost, "trade", "waiting")
+    clock.watch(TorchPost, "_wait", "waiting")
     team.words("ready")
     times, before = [], time.process_time()
     for _ in range(steps):

@@ -29,7 +29,7 @@ from docom.channels import (
 )
 from docom.compressors import COMPRESSORS, Identity, Stamp, parse
 from docom.layout import Layout
-from docom.transports import Code, InProcess, Place
+from docom.transports import Code, InProcess, Pending, Place
 from docom.weights import Network
 
 SETTLED = settings(deadline=None, max_examples=15)
@@ -283,11 +283,11 @@ class Recorder(InProcess):
         self.sent: list[list[bytes]] = []
         self.swapped: list[dict[tuple[int, int], Tensor]] = []
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
         self.sent.append(code.encode(message))
-        return message
+        return Pending.of(message)
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         self.swapped.append({end: row.clone() for end, row in zip(ends, rows, strict=True)})
         return super().swap(rows, ends)
 
@@ -298,23 +298,24 @@ class Replay:
     What the local agents send must be, bit for bit, what they sent in that run.
     """
 
+    needs_messages = True
+
     def __init__(self, network: Network, agents: Sequence[int], recorded: Recorder) -> None:
         near = {neighbour for agent in agents for neighbour in network.neighbours[agent]}
         self.agents, self.senders = torch.tensor(agents), torch.tensor(sorted(near | set(agents)))
-        self.meanwhile = None
         self.sent, self.swapped = iter(recorded.sent), iter(recorded.swapped)
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
         buffers = next(self.sent)
         assert code.encode(message) == [buffers[agent] for agent in self.agents]
-        return code.decode([buffers[agent] for agent in self.senders])
+        return Pending.of(code.decode([buffers[agent] for agent in self.senders]))
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         carried = next(self.swapped)
         assert torch.equal(rows, torch.stack([carried[end] for end in ends]))
-        return torch.stack([carried[j, i] for i, j in ends])
+        return Pending.of(torch.stack([carried[j, i] for i, j in ends]))
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Tensor:
+    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
         raise NotImplementedError
 
 
@@ -628,7 +629,7 @@ def test_swap_returns_what_the_other_end_sent() -> None:
     transport = InProcess(network.degrees)
     ends = [(i, j) for i, near in enumerate(network.neighbours) for j in near]
     numbers = torch.tensor([[10.0 * i + j] for i, j in ends])
-    assert transport.swap(numbers, ends).tolist() == [[10.0 * j + i] for i, j in ends]
+    assert transport.swap(numbers, ends).wait().tolist() == [[10.0 * j + i] for i, j in ends]
 
 
 def test_a_transport_serves_one_set_of_ends_after_another() -> None:
@@ -638,14 +639,14 @@ def test_a_transport_serves_one_set_of_ends_after_another() -> None:
         for ends in ([(0, 1), (1, 0), (1, 2), (2, 1)], [(1, 2), (0, 1), (2, 1), (1, 0)]):
             own = list(ends)
             numbers = torch.tensor([[10.0 * i + j] for i, j in own])
-            assert transport.swap(numbers, own).tolist() == [[10.0 * j + i] for i, j in own]
+            assert transport.swap(numbers, own).wait().tolist() == [[10.0 * j + i] for i, j in own]
             del own
 
 
 def test_gather_and_exchange_are_there_at_once() -> None:
     transport = InProcess((1, 1))
     x = rows(2, 0)
-    assert transport.gather(x) is x
+    assert transport.gather(x).wait() is x
     bound = Identity().bind(LAYOUT, torch.float64)
-    assert transport.exchange(bound, x) is x
+    assert transport.exchange(bound, x).wait() is x
     assert transport.agents.tolist() == transport.senders.tolist() == [0, 1]

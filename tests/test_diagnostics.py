@@ -174,7 +174,7 @@ def test_the_recorded_potential_is_that_of_the_theory() -> None:
     problem = least_squares()
     algorithm = docom.DoCoM(lr=0.01, gamma=0.2, beta=0.3)
     training = begin(problem, algorithm, compressor="topk:0.3")
-    look = Diagnostics(algorithm, training.channels, training.oracle, problem.start(0))
+    look = Diagnostics(algorithm, training.channels, training.oracle, problem, problem.start(0))
     for _ in range(7):
         training.take_step()
     seen = look(training.state, training.step)
@@ -196,10 +196,10 @@ def test_the_recorded_potential_is_that_of_the_theory() -> None:
 def test_admissible_steps_break_no_condition_and_gamma_one_has_no_potential() -> None:
     problem = least_squares()
     training = begin(problem, docom.DoCoM(lr=1e-15, gamma=1e-6, beta=0.1), compressor="topk:0.3")
-    look = Diagnostics(training.algorithm, training.channels, training.oracle, problem.start(0))
+    look = Diagnostics(training.algorithm, training.channels, training.oracle, problem, problem.start(0))
     assert look(training.state, 0)["conditions_broken"] == 0
     whole = begin(problem, docom.DoCoM(lr=0.01, gamma=1.0, beta=0.1))
-    assert "potential" not in Diagnostics(whole.algorithm, whole.channels, whole.oracle, problem.start(0))(
+    assert "potential" not in Diagnostics(whole.algorithm, whole.channels, whole.oracle, problem, problem.start(0))(
         whole.state, 0
     )
 
@@ -310,6 +310,6 @@ def test_without_being_told_to_stop_a_diverging_run_goes_on(tmp_path: Path) -> N
 def test_constants_are_bounded_as_the_theory_wants_them() -> None:
     problem = least_squares()
     training = begin(problem, docom.DoCoM(lr=0.01, gamma=0.2), compressor="topk:0.3", topology="complete")
-    found = Diagnostics(training.algorithm, training.channels, training.oracle, problem.start(0)).constants()
+    found = Diagnostics(training.algorithm, training.channels, training.oracle, problem, problem.start(0)).constants()
     assert isinstance(found, Constants)
     assert found.omega_bar >= 1 >= found.rho

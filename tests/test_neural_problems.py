@@ -80,7 +80,7 @@ def test_gradients_are_those_of_autograd(kind: str, agents: list[int], batch: in
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_with_equal_counts_on_all_data(kind: str) -> None:
+def test_gradients_with_equal_counts_full_gradients(kind: str) -> None:
     by_hand, by_autograd = _pair(kind, (6, 6, 6))
     (point,) = _points(by_hand, 3)
     everything = torch.arange(6).expand(3, -1)

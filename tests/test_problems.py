@@ -677,10 +677,10 @@ def test_dropout_differs_between_steps_and_agents() -> None:
     problem = dropout_problem()
     x = problem.start(0).expand(3, -1).contiguous()
     training = begin(problem, docom.DSGD(lr=0.1), batch=None)
-    first, second = (training.oracle((x,), step)[0] for step in (0, 1))
+    first, second = (training.oracle.gradients((x,), step)[0] for step in (0, 1))
     assert not torch.equal(first, second)
     again = begin(problem, docom.DSGD(lr=0.1), batch=None)
-    assert torch.equal(first, again.oracle((x,), 0)[0]), "the draw is a function of seed and step"
+    assert torch.equal(first, again.oracle.gradients((x,), 0)[0]), "the draw is a function of seed and step"
     twins = ModuleProblem(problem.module, [problem.data[0]] * 3)
     rows = twins.gradients([x], None, torch.arange(3))[0]
     assert not torch.equal(rows[0], rows[1]), "agents with equal data do not share their masks"

@@ -212,7 +212,7 @@ def test_lead_without_compression_is_nids(graph: str) -> None:
     local = nids.state.x - 0.02 * nids.state.g
     nids.state.x.copy_(local)
     nids.state.psi.copy_(local)
-    nids.algorithm.absorb(nids.state, nids.oracle((nids.state.x,), 0), nids.channels, nids.algorithm.hyper(0))
+    nids.algorithm.absorb(nids.state, nids.oracle.gradients((nids.state.x,), 0), nids.channels, nids.algorithm.hyper(0))
     nids.step = 1
     lead.take_step()
     assert_same(walk(lead), walk(nids))
@@ -236,7 +236,7 @@ def test_quasi_global_momentum_on_the_complete_graph_is_damped_heavy_ball(moment
     run = begin(problem, docom.QGDSGDm(lr=0.01, momentum=momentum), topology="complete", batch=None)
     x, m, seen = run.state.x.clone(), torch.zeros_like(run.state.x), [run.state.x.numpy().copy()]
     for step in range(STEPS):
-        g = run.oracle((x,), step)[0].mean(dim=0)
+        g = run.oracle.gradients((x,), step)[0].mean(dim=0)
         direction = momentum * m + g
         x, m = x - 0.01 * direction, momentum * m + (1 - momentum) * direction
         seen.append(x.numpy().copy())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import docom
 from docom.simulator import Simulation
@@ -60,14 +62,14 @@ def met(team: Processes, asking: dict[int, int]) -> list[int]:
 def ahead(team: Processes, algorithm: docom.Algorithm) -> int:
     """How many gradients were computed before the message they had to wait for otherwise."""
     training, _ = begin(team, algorithm)
-    count, look_ahead = 0, training.oracle.look_ahead
+    count, gradients = 0, training.oracle.gradients
 
-    def noted(*arguments: Any) -> None:
+    def noted(points: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
         nonlocal count
-        count += 1
-        look_ahead(*arguments)
+        count += points[0] is training.state.rows().get("x_old")  # alone, before the model that waits for the message
+        return gradients(points, *arguments)
 
-    training.oracle.look_ahead = noted
+    training.oracle.gradients = noted
     for _ in range(STEPS):
         training.take_step()
     return count

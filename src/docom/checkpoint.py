@@ -41,6 +41,7 @@ def rows_of(training: Training) -> dict[str, Tensor]:
     """Everything that must be saved, one row per local agent."""
     rows = {f"state.{name}": row for name, row in training.state.rows().items()}
     rows |= {f"links.{name}": row for name, row in training.channels.rows().items()}
+    rows |= {f"oracle.{name}": row for name, row in training.oracle.rows().items()}
     if training.drawn is not None:
         rows["drawn"] = training.drawn
     return rows
@@ -252,12 +253,14 @@ def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor])
         raise CheckpointError("the checkpoint holds other variables than this algorithm has")
     for name, row in training.state.rows().items():
         row.copy_(mine[f"state.{name}"])
-    prefix = "links."
-    training.channels.load(
-        {key[len(prefix) :]: row for key, row in mine.items() if key.startswith(prefix)}, manifest["rounds"]
-    )
+    training.channels.load(_under("links.", mine), manifest["rounds"])
+    training.oracle.load(_under("oracle.", mine))
     training.step, training.seconds = int(manifest["step"]), float(manifest["seconds"])
     training.oracle.samples = int(manifest["samples"])
+
+
+def _under(prefix: str, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): row for key, row in rows.items() if key.startswith(prefix)}
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import perf_counter
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from docom.algorithms import Algorithm, Hyper, State
 from docom.capture import WARM_UP, CapturedStep
 from docom.channels import Channels, NonFiniteVariable
 from docom.numerics import nonfinite_rows
-from docom.oracles import ProblemOracle
+from docom.oracles import Oracle
 from docom.records import Record
 from docom.transports import ExchangeError
 
@@ -43,7 +42,7 @@ class Training:
 
     algorithm: Algorithm
     channels: Channels
-    oracle: ProblemOracle
+    oracle: Oracle
     state: State
     step: int = 0
     seconds: float = 0.0
@@ -56,7 +55,7 @@ class Training:
     advances: int = 0  # of this object, however many steps the run had before
 
     @staticmethod
-    def begin(algorithm: Algorithm, channels: Channels, oracle: ProblemOracle, x0: Tensor) -> Training:
+    def begin(algorithm: Algorithm, channels: Channels, oracle: Oracle, x0: Tensor) -> Training:
         """The state before step 0, from the common start ``x0 [m, d]``."""
         started = perf_counter()
         b0 = "full" if algorithm.b0 is None and algorithm.full_start else algorithm.b0
@@ -85,24 +84,28 @@ class Training:
         self.seconds += perf_counter() - started
 
     def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
-        self._look_ahead(moment)
-        self.algorithm.advance(self.state, self.channels, hyper)
+        arriving = self.algorithm.advance(self.state, self.channels, hyper)
+        early: dict[int, Tensor] = {}
+        if arriving is not None:
+            if arriving.under_way:  # what can be computed without the message is computed while it travels
+                early = self._gradients(self.algorithm.known_early, moment)
+            arriving.wait()
         # Not held here: a method may let go of the gradients before its next message takes memory.
-        self.algorithm.absorb(self.state, self._gradients(moment), self.channels, hyper)
+        self.algorithm.absorb(self.state, self._all_gradients(early, moment), self.channels, hyper)
 
-    def _gradients(self, moment: rng.Moment) -> list[Tensor]:
-        early = self.algorithm.early
-        return self.oracle(self.state.points, moment, None if early is None else self.state.rows()[early[1]])
+    def _all_gradients(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
+        """Gradients at all points, in their order; ``early`` is emptied."""
+        found = early | self._gradients([k for k in range(len(self.state.points)) if k not in early], moment)
+        early.clear()
+        return [found[k] for k in range(len(found))]
 
-    def _look_ahead(self, moment: rng.Moment) -> None:
-        """Have the gradient at a point that is known already computed while a message travels, where messages do."""
-        if self.algorithm.early is None:
-            return
-        variable, rows = self.algorithm.early
-        channel = self.channels[variable]
-        if channel.transport.meanwhile is not None:
-            point = self.state.rows()[rows]
-            channel.transport.meanwhile[channel.number] = partial(self.oracle.look_ahead, point, moment)
+    def _gradients(self, chosen: Sequence[int], moment: rng.Moment) -> dict[int, Tensor]:
+        """Gradients at some of the points, by their number."""
+        if not chosen:
+            return {}
+        reusable = [position for position, k in enumerate(chosen) if k in self.algorithm.reusable]
+        points = [self.state.points[k] for k in chosen]
+        return dict(zip(chosen, self.oracle.gradients(points, moment, reusable), strict=True))
 
     @property
     def capturable(self) -> bool:

@@ -1,8 +1,13 @@
-"""Where gradients come from: a problem's own batches, as a function of the step."""
+"""Where gradients come from.
+
+The loop asks an `Oracle`, which may keep state of its own (that of an inner optimizer, for example): checkpoints save it
+with the run's. `ProblemOracle` is the plain one: gradients of a problem's own batches, as a function of the step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +19,42 @@ from docom.problems import Problem
 LARGE = {"cpu": 1 << 19, "gpu": 1 << 24}
 
 
-class ProblemOracle:
-    """Gradients of the local agents' objectives, every point of a step on the same batch.
+class Oracle(Protocol):
+    """Gradients for the local agents, every point of a step on the same batch, however often it is asked."""
 
-    batch_size: samples an agent draws a step, with replacement; None for all of its data.
+    agents: Tensor  # ids of the local agents
+    samples: int  # per-sample gradients evaluated by all agents so far
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a GPU can be told once what to do for the gradients of any step."""
+
+    def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
+        """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
+
+    def gradients(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+        """Gradients at points of step ``step`` (from 0).
+
+        reusable: positions of points whose rows nobody needs any more; a gradient may take their place.
+        """
+
+    def full_gradients(self, x: Tensor) -> Tensor:
+        """Gradients on all local data, for measurements of a run: no samples are counted."""
+
+    def rows(self) -> dict[str, Tensor]:
+        """The oracle's own state: tensors whose first dimension is the local agents."""
+
+    def load(self, rows: Mapping[str, Tensor]) -> None:
+        """Take back what `rows` gave."""
+
+
+class ProblemOracle:
+    """Gradients of the local agents' objectives on batches that depend on the step only. See `Oracle`.
+
+    Points of a large model may take in their own gradients; those of a small one are worth no second code path.
+
+    batch_size: samples drawn per agent and step, with replacement; None for all of an agent's data.
     exact: one agent at a time, so that the bits do not depend on which agents share a process.
-    samples: per-sample gradients evaluated by all agents so far.
     """
 
     def __init__(
@@ -28,44 +63,35 @@ class ProblemOracle:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
         self.key = rng.Key(seed, rng.BATCH)
         self.samples = 0
-        self._known: tuple[Tensor, Tensor] | None = None
         self._repeated = agents
 
     @property
     def capturable(self) -> bool:
-        """Whether a GPU can be told once what to do for the gradients of any step."""
+        """See `Oracle.capturable`."""
         return self.problem.capturable and self.batch_size is not None and not self.exact
 
     def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
-        """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
+        """See `Oracle.first`."""
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
         return self._computed([x0], *self._drawn(1, -1, size))[0]
 
-    def __call__(self, points: Sequence[Tensor], step: rng.Moment, spent: Tensor | None = None) -> list[Tensor]:
-        """Gradients at the points of step ``step`` (from 0).
-
-        spent: one of the points whose rows nobody needs any more: those of large models take in their own gradient.
-        """
-        known, self._known = self._known, None
-        if known is not None:
-            point, gradient = known
-            others = [other for other in points if other is not point]
-            fresh = iter(self(others, step) if others else [])
-            return [gradient if other is point else next(fresh) for other in points]
-        reused = None
-        if spent is not None and _is_large(spent):
-            reused = next(number for number, point in enumerate(points) if point is spent)
+    def gradients(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+        """See `Oracle.gradients`."""
+        reused = next((position for position in reusable if _is_large(points[position])), None)
         if reused is None and isinstance(step, rng.Tick):
             return self._together(points, step)
         return self._computed(points, *self._drawn(len(points), step, self.batch_size), reused)
 
     def full_gradients(self, x: Tensor) -> Tensor:
-        """Gradients on all local data, for who looks at a run: nothing is counted."""
+        """See `Oracle.full_gradients`."""
         return self._computed([x], None, 0)[0]
 
-    def look_ahead(self, point: Tensor, step: rng.Moment) -> None:
-        """Compute the gradient at one of the points of step ``step`` before it is asked for; the point stays as it is."""
-        self._known = point, self([point], step)[0]
+    def rows(self) -> dict[str, Tensor]:
+        """See `Oracle.rows`: batches are drawn from the step, so there is nothing to keep."""
+        return {}
+
+    def load(self, rows: Mapping[str, Tensor]) -> None:
+        """See `Oracle.load`."""
 
     def _together(self, points: Sequence[Tensor], step: rng.Tick) -> list[Tensor]:
         """Gradients while a step is being captured: all points as rows of one call, for half as many kernels.

@@ -84,7 +84,11 @@ def simulate(
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = simulation.begin()
-    look = Diagnostics(simulation.algorithm, training.channels, training.oracle, simulation.start) if diagnose else None
+    look = (
+        Diagnostics(simulation.algorithm, training.channels, training.oracle, simulation.problem, simulation.start)
+        if diagnose
+        else None
+    )
 
     def measured(x: Tensor) -> dict[str, float]:
         seen = measure(simulation.problem, x)
@@ -162,7 +166,9 @@ class Simulation:
         state = self.algorithm.init(rows.clone(), rows, channels, self.algorithm.hyper(0))
         with suppress(FloatingPointError):  # a step size that runs away will be told of in the run itself
             for step in range(2):
-                self.algorithm.advance(state, channels, self.algorithm.hyper(step))
+                arriving = self.algorithm.advance(state, channels, self.algorithm.hyper(step))
+                if arriving is not None:
+                    arriving.wait()
                 self.algorithm.absorb(state, [rows for _ in state.points], channels, self.algorithm.hyper(step))
 
     def finish(self, training: Training) -> Run:

@@ -28,6 +28,7 @@ from docom.algorithms import declarations
 from docom.algorithms.declarations import AUTO, StepSize
 from docom.channels import Channels
 from docom.schedules import Schedule, Step
+from docom.transports import Pending
 
 
 class Hyper:
@@ -139,8 +140,12 @@ class Algorithm(ABC):
         """The state before step 0, from the common start and gradients there; ``x0`` is the method's to keep."""
 
     @abstractmethod
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
-        """The model step and its gossip; sets ``state.points``."""
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Any] | None:
+        """The model step and its gossip; sets ``state.points``.
+
+        A method may leave its last message under way and return what is to be waited for before its points are read; see
+        `known_early`.
+        """
 
     @abstractmethod
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
@@ -156,13 +161,14 @@ class Algorithm(ABC):
         return 1
 
     @property
-    def early(self) -> tuple[str, str] | None:
-        """A variable and some rows that are, while the variable's message of a step travels, already a point of that step.
+    def known_early(self) -> tuple[int, ...]:
+        """Which points do not depend on the message that `advance` leaves under way: their gradients need not wait."""
+        return ()
 
-        Nothing reads those rows once their gradient is there, so that it may take their place. None where all points
-        depend on what arrives.
-        """
-        return None
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """Which points' rows nobody reads once their gradients are there, so that these may take their place."""
+        return ()
 
     @classmethod
     def step_sizes(cls) -> Mapping[str, StepSize]:

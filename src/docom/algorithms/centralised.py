@@ -13,6 +13,7 @@ from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -105,19 +106,25 @@ class AllReduceSTORM(Algorithm):
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
-    def early(self) -> tuple[str, str] | None:
+    def known_early(self) -> tuple[int, ...]:
         """The old model: its gradient on the new batch needs no message."""
-        return None if self.points_per_step == 1 else ("gradient", "x_old")
+        return () if self.points_per_step == 1 else (1,)
+
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """The old model: `absorb` reads its gradient only."""
+        return self.known_early
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """v from the first batch."""
         return State(x=x0.clone(), v=grad0.clone(), x_old=x0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """The same step at every agent."""
-        state.x_old.copy_(state.x)
-        combine(state.x, (1, state.x), (-hyper.lr, channels["gradient"].mean(state.v)))
-        state.points = (state.x,) if self.points_per_step == 1 else (state.x, state.x_old)
+        x = state.x
+        state.x_old.copy_(x)
+        state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
+        return channels["gradient"].begin_mean(state.v).then(lambda v: combine(x, (1, x), (-hyper.lr, v)))
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The gradient estimate."""

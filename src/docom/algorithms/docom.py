@@ -13,6 +13,7 @@ from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.algorithms.declarations import WEIGHTS, compressor_of, consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine, combine_in_turn
+from docom.transports import Pending
 
 
 @register
@@ -87,9 +88,14 @@ class DoCoM(Algorithm):
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
-    def early(self) -> tuple[str, str] | None:
+    def known_early(self) -> tuple[int, ...]:
         """The old model: its gradient on the new batch needs no message."""
-        return None if self.points_per_step == 1 else ("model", "x_old")
+        return () if self.points_per_step == 1 else (1,)
+
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """The old model: `absorb` reads its gradient only."""
+        return self.known_early
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Alg. 1 l. 2-3: a common model, v and g from the first batch, copies at the model and at zero."""
@@ -102,19 +108,19 @@ class DoCoM(Algorithm):
             rows["m"] = 0 * x0
         return State(**rows)
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Any]:
         """Alg. 1 l. 5-9."""
         x, model, direction = state.x, channels["model"], state.g
         if "m" in state.rows():
             direction = combine(state.m, (hyper.heavy_ball, state.m), (1, state.g))
         keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
-        if self.order == "alg1":
-            combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction)]))  # l. 5: theta^{t+1/2}
-            combine(x, (1, x), (hyper.gamma, model.push(x)))  # l. 7, 9, eq. docom_a and docom_b
-        else:
-            combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction), (hyper.gamma, model.gap)]))
-            model.push(x)
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
+        if self.order == "stale":
+            combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction), (hyper.gamma, model.gap)]))
+            return model.begin_push(x)
+        combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, direction)]))  # l. 5: theta^{t+1/2}
+        arriving = model.begin_push(x)  # l. 7
+        return arriving.then(lambda gap: combine(x, (1, x), (hyper.gamma, gap)))  # l. 9, eq. docom_a and docom_b
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Alg. 1 l. 11-16."""

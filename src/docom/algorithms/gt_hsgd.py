@@ -13,6 +13,7 @@ from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine_in_turn
+from docom.transports import Pending
 
 
 @register
@@ -59,9 +60,14 @@ class GTHSGD(Algorithm):
         return 1 if self.schedules()["beta"] == schedules.Constant(1.0) else 2
 
     @property
-    def early(self) -> tuple[str, str] | None:
+    def known_early(self) -> tuple[int, ...]:
         """The old model: its gradient on the new batch needs no message."""
-        return None if self.points_per_step == 1 else ("model", "x_old")
+        return () if self.points_per_step == 1 else (1,)
+
+    @property
+    def reusable(self) -> tuple[int, ...]:
+        """The old model: `absorb` reads its gradient only."""
+        return self.known_early
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """``y = v``: the first increment, not yet mixed."""
@@ -70,14 +76,14 @@ class GTHSGD(Algorithm):
             rows["x_old"] = x0.clone()
         return State(**rows)
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Mix the tracker, step, mix the model."""
         x, y = state.x, state.y
         y.copy_(channels["tracker"].mix(y))
         keep = () if self.points_per_step == 1 else ((state.x_old, [(1, x)]),)
         combine_in_turn(*keep, (x, [(1, x), (-hyper.lr, y)]))
-        x.copy_(channels["model"].mix(x))
         state.points = (x,) if self.points_per_step == 1 else (x, state.x_old)
+        return channels["model"].begin_mix(x).then(x.copy_)
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """The gradient estimate, and its increment into the tracker."""

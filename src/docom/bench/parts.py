@@ -128,8 +128,8 @@ class Springs(Still):
 class Ready(ProblemOracle):
     """An oracle that returns the gradients of `Still` without reading the points."""
 
-    def __call__(self, points: Sequence[Tensor], step: Moment, spent: Tensor | None = None) -> list[Tensor]:
-        """See `ProblemOracle.__call__`."""
+    def gradients(self, points: Sequence[Tensor], step: Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+        """See `Oracle.gradients`."""
         return self.problem.gradients(points, None, self.agents)
 
 

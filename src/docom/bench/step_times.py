@@ -76,12 +76,12 @@ def _gradients(training: Training) -> Subject:
     oracle = training.oracle
     points = [training.algorithm.iterate(training.state).clone() for _ in range(training.algorithm.points_per_step)]
     if not training.capturable:
-        return lambda: oracle(points, 0)
+        return lambda: oracle.gradients(points, 0)
     moment = Tick(torch.zeros((), dtype=torch.int64, device=points[0].device))
     for _ in range(2):
-        oracle(points, moment)
+        oracle.gradients(points, moment)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        oracle(points, moment)
+        oracle.gradients(points, moment)
     return graph.replay

@@ -8,7 +8,7 @@ from torch import Tensor
 from docom.channels.meter import Meter
 from docom.numerics import NEVER, nonfinite_rows, note_nonfinite
 from docom.rng import Tick
-from docom.transports import Place, Transport
+from docom.transports import Pending, Place, Transport
 
 
 class NonFiniteVariable(FloatingPointError):
@@ -87,8 +87,20 @@ class Channel:
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which does not mix")
 
     def mean(self, x: Tensor) -> Tensor:
-        """The average of all agents' rows, one copy a local agent."""
+        """The average of all agents' rows, one copy per local agent."""
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which does not average")
+
+    def begin_push(self, x: Tensor, damping: float = 1.0) -> Pending[Tensor]:
+        """`push`, to be waited for: until then the message may be under way, and ``x`` must not change."""
+        return Pending.of(self.push(x, damping))
+
+    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+        """`mix`, to be waited for in the same way."""
+        return Pending.of(self.mix(x))
+
+    def begin_mean(self, x: Tensor) -> Pending[Tensor]:
+        """`mean`, to be waited for in the same way."""
+        return Pending.of(self.mean(x))
 
     def rows(self) -> dict[str, Tensor]:
         """All that must be saved: tensors whose first dimension is the local agents."""

@@ -62,7 +62,7 @@ class Channels(Mapping[str, Channel]):
     @property
     def capturable(self) -> bool:
         """Whether a step's use of all channels can be captured on a GPU and replayed; a network cannot."""
-        return all(channel.capturable and channel.transport.meanwhile is None for channel in self.values())
+        return all(channel.capturable for channel in self.values())
 
     def check(self) -> None:
         """Raise `NonFiniteVariable` where a GPU has noted numbers that are not finite."""

@@ -169,7 +169,7 @@ class EdgeChannel(LowRankChannel):
         mine = torch.cat(flat, dim=1).to(self.wire)
         if mine.shape[1] == 0:
             return [], flat[-1]
-        theirs = self.transport.swap(mine, self.ends, self.place)
+        theirs = self.transport.swap(mine, self.ends, self.place).wait()
         self._turn += 1
         lower = (self.signs > 0).unsqueeze(1)
         mine, theirs = mine.to(whole.dtype), theirs.to(whole.dtype)

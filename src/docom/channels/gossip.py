@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
+from docom.channels.copies import Copies
+from docom.channels.meter import Meter
 from docom.compressors import Bound, NonFinite, Stamp
-from docom.numerics import RowMix, add_selected, combine, mix, mix_sparse
+from docom.numerics import RowMix, mix
 from docom.rng import Key
-from docom.transports import InProcess, Transport
+from docom.transports import Pending, Transport
 from docom.weights import Network
 
 
 class CompressedChannel(Channel):
-    """Gossip of compressed differences: ``hat += Q(x - hat)`` at home and at every neighbour.
+    """Gossip of compressed differences: ``hat += Q(x - hat)`` at the sender and at every neighbour.
 
     With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Agents that agree have a small
     gap, to which little is lost by rounding: a sum ``W hat``, from which hat is taken later, would lose as much every
@@ -34,90 +38,67 @@ class CompressedChannel(Channel):
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
-        self.hat, self._gap = hat.clone(), 0 * hat  # the rows are equal
+        self.copies = Copies(hat.clone(), 0 * hat, self.by, self.own)  # the rows are equal: there is no gap
+
+    @property
+    def hat(self) -> Tensor:
+        """The local agents' public copies."""
+        return self.copies.hat
 
     @property
     def gap(self) -> Tensor:
         """See `Channel.gap`."""
-        return self._gap
+        return self.copies.gap
 
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`."""
-        if self.meter is None:
-            return self._push(x, damping)
-        wanted, before = x - self.hat, self.hat.clone()
-        gap = self._push(x, damping)
-        self.meter.note(wanted, (self.hat - before) / damping)
-        return gap
+        return self.begin_push(x, damping).wait()
 
-    def _push(self, x: Tensor, damping: float) -> Tensor:
+    def begin_push(self, x: Tensor, damping: float = 1.0) -> Pending[Tensor]:
+        """See `Channel.begin_push`."""
+        seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
+        if self._message_is_needed(x):
+            stamp = Stamp(self.key, self.transport.senders, self.rounds)
+            sent = self.transport.exchange(self.bound, self._message(x), self.place)
+            pushed = sent.then(lambda message: self._take(message, x, stamp, damping))
+        else:
+            pushed = Pending.of(self._absorb(x, damping))
+        self.count()
+        return pushed if seen is None else pushed.then(lambda gap: self._metered(gap, damping, *seen))
+
+    def _message_is_needed(self, x: Tensor) -> bool:
+        """Whether a message must be formed: a transport sends it, or the compressor has no way around it."""
+        return self.transport.needs_messages or self.watch is None or not self.bound.can_update_copy(x)
+
+    def _message(self, x: Tensor) -> Any:
         if self.bound.lossless:
-            return self._push_exact(x, damping)
-        if self._needs_no_message(x):
-            return self._push_without_message(x, damping)
-        stamp = Stamp(self.key, self.transport.agents, self.rounds)
+            self.inspect(x)
+            return x
         try:
-            message = self.bound.compress(x, self.hat, stamp, self.memory)
+            return self.bound.compress(x, self.hat, Stamp(self.key, self.transport.agents, self.rounds), self.memory)
         except NonFinite as error:
             self.refuse(error.rows)
             raise
-        message = self.transport.exchange(self.bound, message, self.place)
-        self.count()
-        stamp = Stamp(self.key, self.transport.senders, stamp.step)
-        if (sparse := self.bound.sparse(message, stamp)) is not None:
-            return self._apply_sparse(sparse.indices, sparse.values, damping)
-        if damping == 1 and self.bound.add(message, self.hat, self.gap, self.by, self.own):
-            return self.gap
-        return self._apply(self.bound.decompress(message, stamp), damping)
 
-    def _needs_no_message(self, x: Tensor) -> bool:
-        """Whether the copies can be updated without a message ever being formed."""
-        here = isinstance(self.transport, InProcess) and not self.transport.through_bytes
-        return self.watch is not None and here and self.bound.can_update_copy(x)
+    def _take(self, message: Any, x: Tensor, stamp: Stamp, damping: float) -> Tensor:
+        if self.bound.lossless:
+            return self.copies.replace(x, message, damping)
+        return self.copies.add_message(self.bound, message, stamp, damping)
+
+    def _absorb(self, x: Tensor, damping: float) -> Tensor:
+        """Compression and the copies' update in one kernel of the GPU."""
+        assert self.watch is not None
+        at = self.transport.agents, self.key, self.watch.moment
+        return self.copies.add_to_gap(self.bound.update_copy(x, self.hat, *at, damping, self.watch.first), damping)
+
+    def _metered(self, gap: Tensor, damping: float, meter: Meter, wanted: Tensor, before: Tensor) -> Tensor:
+        meter.note(wanted, (self.hat - before) / damping)
+        return gap
 
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
-        return self.bound.lossless or self._needs_no_message(self.hat)
-
-    def _push_without_message(self, x: Tensor, damping: float) -> Tensor:
-        assert self.watch is not None
-        q = self.bound.update_copy(
-            x, self.hat, self.transport.agents, self.key, self.watch.moment, damping, self.watch.first
-        )
-        self.count()
-        return self._mix(q, damping)
-
-    def _apply_sparse(self, indices: Tensor, values: Tensor, damping: float) -> Tensor:
-        full = None if damping == 1 else self.gap.clone()
-        add_selected(self.hat, self.gap, indices, values, self.by, self.own, damping)
-        if full is None:
-            return self.gap
-        mix_sparse(full, indices, values, self.by)
-        return full
-
-    def _apply(self, q: Tensor, damping: float) -> Tensor:
-        own = q if self.own is None else q[self.own]
-        combine(self.hat, (1, self.hat), (damping, own))
-        return self._mix(q, damping)
-
-    def _mix(self, q: Tensor, damping: float) -> Tensor:
-        """Move the gap by a share of ``q``; return it as if it had moved by all."""
-        full = None if damping == 1 else self.gap.clone()
-        mix(self.gap, q, self.by, damping, accumulate=True)
-        return self.gap if full is None else mix(full, q, self.by, accumulate=True)
-
-    def _push_exact(self, x: Tensor, damping: float) -> Tensor:
-        self.inspect(x)
-        everyone = self.transport.exchange(self.bound, x, self.place)
-        self.count()
-        if damping == 1:
-            self.hat.copy_(x)
-            return mix(self.gap, everyone, self.by)
-        full = mix(torch.empty_like(x), everyone, self.by)
-        combine(self.hat, (1 - damping, self.hat), (damping, x))
-        combine(self.gap, (1 - damping, self.gap), (damping, full))
-        return full
+        return not self.transport.needs_messages and (self.bound.lossless or self.bound.can_update_copy(self.hat))
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""
@@ -139,16 +120,20 @@ class UncompressedChannel(Channel):
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
-        return True
+        return not self.transport.needs_messages
 
     def mix(self, x: Tensor) -> Tensor:
         """See `Channel.mix`."""
+        return self.begin_mix(x).wait()
+
+    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+        """See `Channel.begin_mix`."""
         self.inspect(x)
-        everyone = self.transport.exchange(self.bound, x, self.place)
-        self.count()
         if self.mixed is None:
             self.mixed = torch.empty_like(x)
-        return mix(self.mixed, everyone, self.by)
+        out, sent = self.mixed, self.transport.exchange(self.bound, x, self.place)
+        self.count()
+        return sent.then(lambda everyone: mix(out, everyone, self.by))
 
 
 class MeanChannel(Channel):
@@ -165,13 +150,17 @@ class MeanChannel(Channel):
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
-        return True
+        return not self.transport.needs_messages
 
     def mean(self, x: Tensor) -> Tensor:
         """See `Channel.mean`."""
+        return self.begin_mean(x).wait()
+
+    def begin_mean(self, x: Tensor) -> Pending[Tensor]:
+        """See `Channel.begin_mean`."""
         self.inspect(x)
-        everyone = self.transport.gather(x, self.place)
-        self.count()
         if self.average is None:
             self.average = torch.empty_like(x)
-        return mix(self.average, everyone, self.by)
+        out, sent = self.average, self.transport.gather(x, self.place)
+        self.count()
+        return sent.then(lambda everyone: mix(out, everyone, self.by))

@@ -144,7 +144,7 @@ class _AllReduce:
         self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
-        everyone = self.transport.gather(rows, place).to(torch.promote_types(rows.dtype, torch.float32))
+        everyone = self.transport.gather(rows, place).wait().to(torch.promote_types(rows.dtype, torch.float32))
         total = everyone[0]
         for row in everyone[1:]:
             total = total + row
@@ -191,7 +191,7 @@ class _Exchange:
         self.weights = torch.tensor(weights, dtype=torch.float64, device=device)
 
     def __call__(self, rows: Tensor, place: Place) -> Tensor:
-        theirs = self.transport.swap(rows[self.origins], self.ends, place)
+        theirs = self.transport.swap(rows[self.origins], self.ends, place).wait()
         wide = torch.promote_types(rows.dtype, torch.float32)
         pool, weights = torch.cat([rows, theirs]).to(wide), self.weights.to(wide)
         total = weights[:, :1] * pool[self.sources[:, 0]]

@@ -25,7 +25,8 @@ from docom.channels import Channels, CompressedChannel, Meter
 from docom.diagnostics.everyone import Alone, Everyone, gathered
 from docom.diagnostics.measured_constants import local_gradients, smoothness
 from docom.numerics import RowMix, mix, sum_squares
-from docom.oracles import ProblemOracle
+from docom.oracles import Oracle
+from docom.problems import Problem
 from docom.theory import Condition, Constants, conditions, potential_differences, potential_factors
 
 PARTS = (
@@ -41,19 +42,26 @@ PARTS = (
 class Diagnostics:
     """Measures a run in progress. It changes nothing in it except that it sets meters on the channels.
 
-    algorithm, channels, oracle: of the run; the oracle's problem and local agents are measured. start: the common first model,
-    where L is measured. everyone: the processes of the run, each of which has a `Diagnostics`; by default this one alone.
+    algorithm, channels, oracle, problem: of the run.
+    start: the common first model, where L is measured.
+    everyone: the processes of the run, each of which has a `Diagnostics`; by default this one alone.
     """
 
     def __init__(
-        self, algorithm: Any, channels: Channels, oracle: ProblemOracle, start: Tensor, everyone: Everyone | None = None
+        self,
+        algorithm: Any,
+        channels: Channels,
+        oracle: Oracle,
+        problem: Problem,
+        start: Tensor,
+        everyone: Everyone | None = None,
     ) -> None:
         self.algorithm, self.channels, self.oracle = algorithm, channels, oracle
         self.everyone: Everyone = everyone or Alone()
         for channel in self._copies().values():
             channel.meter = Meter()
-        agents, n = oracle.agents, oracle.problem.agents
-        exact = oracle.problem.to(torch.float64, agents.device)
+        agents, n = oracle.agents, problem.agents
+        exact = problem.to(torch.float64, agents.device)
         rows = start.to(agents.device, torch.float64).expand(len(agents), -1).contiguous()
         first = local_gradients(exact, rows, agents)
         found = gathered(self.everyone, {"L": smoothness(exact, rows, agents=agents), "gradients": sum_squares(first)})

@@ -55,12 +55,17 @@ class Agent:
         if isinstance(shrink, Tensor) or shrink != 1:
             before = self.state.x.clone() if self.algorithm.points_per_step > 1 else None
             combine(self.state.x, (shrink, self.state.x))
-        self._run(lambda: self.algorithm.advance(self.state, self.channels, self._hyper(self.step)))
+        self._run(self._advance)
         if before is not None:  # the second gradient is that of the model as it was when its first one was taken
             self.points[1].copy_(before)
         self.step += 1
         if self.step % CHECKED_EVERY == 0:
             self.check()
+
+    def _advance(self) -> None:
+        arriving = self.algorithm.advance(self.state, self.channels, self._hyper(self.step))
+        if arriving is not None:  # the user's next forward pass is at the model that the message makes
+            arriving.wait()
 
     def check(self) -> None:
         """Raise the error for numbers that are not finite on a GPU, which notes them and is read only now."""

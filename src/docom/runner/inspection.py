@@ -35,7 +35,12 @@ class Inspector:
         self.look: Diagnostics | None = None
         if config.diagnose or config.stop_on_divergence:
             self.look = Diagnostics(
-                training.algorithm, training.channels, training.oracle, simulation.start, all_agents(team)
+                training.algorithm,
+                training.channels,
+                training.oracle,
+                simulation.problem,
+                simulation.start,
+                all_agents(team),
             )
 
     def added_to(self, measure: Measure) -> Measure:

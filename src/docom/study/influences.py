@@ -149,7 +149,7 @@ def speed_up(
 
 def _both_errors(training: Training, problem: Problem) -> Tensor:
     """|mean(v) - mean(grad f_i(theta_i))|^2 and |grad f(mean)|^2 of every run of DoCoM, ``[2, R]``."""
-    state, oracle = training.state, training.oracle
-    (gradients,) = oracle.problem.gradients([state.x], None, oracle.agents)
+    state = training.state
+    gradients = training.oracle.full_gradients(state.x)
     error = by_run(state.v - gradients, problem.agents).mean(dim=1)
     return torch.stack([(error**2).sum(dim=1), squared_gradients(training, problem)])

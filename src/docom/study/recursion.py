@@ -43,7 +43,7 @@ def potentials(training: Training, case: Case) -> Tensor:
     model, tracker = training.channels["model"], training.channels["tracker"]
     assert isinstance(model, CompressedChannel)
     assert isinstance(tracker, CompressedChannel)
-    (gradients,) = oracle.problem.gradients([state.x], None, oracle.agents)
+    gradients = oracle.full_gradients(state.x)
     errors = potential_errors(
         Theta=by_run(state.x, n),
         Theta_hat=by_run(model.hat, n),
@@ -80,7 +80,7 @@ def stir(training: Training, case: Case, seed: int) -> None:
         return (size * torch.randn(n, d, generator=draw, dtype=torch.float64)).to(state.x.device)
 
     x = state.x[:n] + noise("model_disagreement")
-    (gradients,) = oracle.problem.gradients([x], None, oracle.agents[:n])
+    gradients = oracle.full_gradients(x.repeat(runs, 1))[:n]
     v = gradients + noise(sizes.choice(["estimator", "mean_estimator"]))
     apart = noise("tracker_disagreement")
     g = v.mean(dim=0) + apart - apart.mean(dim=0)
@@ -101,8 +101,8 @@ def one_step(training: Training, case: Case) -> dict[str, float]:
     before = potentials(training, case)
     mean_g = by_run(training.state.g, case.network.n).mean(dim=1)
     training.take_step()
-    after = potentials(training, case)
-    c = replace(case.constants, sigma=sampled_variance(training.oracle.problem, training.state.x) ** 0.5)
+    after, x = potentials(training, case), training.state.x
+    c = replace(case.constants, sigma=sampled_variance(case.problem.to(x.dtype, x.device), x) ** 0.5)
     allowed = _allowed(c, case, before, (mean_g**2).sum(dim=1))
     excess = mean_of((after - allowed).cpu())  # paired: each run against its own right-hand side
     scale = float(allowed.mean())

@@ -64,7 +64,7 @@ class Talk:
         }
         self.bytes_sent += sum(map(len, frames.values()))
         try:
-            arrived = self.post.trade(frames, {other: wire.HEADER_SIZE + size for other, size in sizes.items()})
+            arrived = self.post.trade(frames, {other: wire.HEADER_SIZE + size for other, size in sizes.items()}).wait()
         except RanksLost as error:
             raise PeerLost([], error.reason, error.ranks) from None
         opened = {other: self._open(buffer, other, sizes[other]) for other, buffer in arrived.items()}

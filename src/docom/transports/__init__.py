@@ -1,7 +1,8 @@
 """Moving messages between agents. No arithmetic happens here.
 
 A transport serves the agents of one process, its *local* agents; in the simulator these are all of them. It hands back
-the messages of the local agents and of their neighbours, in agent order, whoever computed them and wherever.
+the messages of the local agents and of their neighbours, in agent order, wherever they were computed. An exchange is a
+`Pending`: it is under way until it is waited for.
 
 * `InProcess`: all agents are here.
 * `Framed`: the agents of one process among several. A `Post` moves its buffers: `TorchPost` within a group of
@@ -10,9 +11,10 @@ the messages of the local agents and of their neighbours, in agent order, whoeve
 
 from __future__ import annotations
 
-from docom.transports.base import Code, ExchangeError, FrameRefused, Meanwhile, PeerLost, Place, Transport
+from docom.transports.base import Code, ExchangeError, FrameRefused, PeerLost, Place, Transport
 from docom.transports.framed import Framed
 from docom.transports.inprocess import InProcess
+from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes, blocks
 from docom.transports.torchdist import TorchPost
@@ -23,8 +25,8 @@ __all__ = [
     "FrameRefused",
     "Framed",
     "InProcess",
-    "Meanwhile",
     "PeerLost",
+    "Pending",
     "Place",
     "Post",
     "RanksLost",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
 
-Meanwhile = Callable[[], None]
+from docom.transports.pending import Pending
 
 
 class Code(Protocol):
@@ -32,21 +32,20 @@ class Place:
 
 
 class Transport(Protocol):
-    """What channels ask of a transport, and what a run does."""
+    """What channels ask of a transport, and what a run does. All exchanges are under way until they are waited for."""
 
     agents: Tensor  # ids of the local agents, ascending
     senders: Tensor  # ids of the local agents and all their neighbours, ascending: the rows `exchange` returns
-    # Called once while the next message of the variable of that number travels; None where messages do not travel.
-    meanwhile: dict[int, Meanwhile] | None
+    needs_messages: bool  # False where all agents are here, so that what a message stands for is enough
 
-    def exchange(self, code: Code, message: Any, place: Place = ...) -> Any:
-        """Send each local agent's message to its neighbours; return the messages of all `senders`."""
+    def exchange(self, code: Code, message: Any, place: Place = ...) -> Pending[Any]:
+        """Send each local agent's message to its neighbours; brings the messages of all `senders`."""
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = ...) -> Tensor:
-        """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; return what came back along e."""
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = ...) -> Pending[Tensor]:
+        """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; brings what came back along e."""
 
-    def gather(self, rows: Tensor, place: Place = ...) -> Tensor:
-        """The rows of all agents, in agent order."""
+    def gather(self, rows: Tensor, place: Place = ...) -> Pending[Tensor]:
+        """Brings the rows of all agents, in agent order."""
 
 
 class ExchangeError(ConnectionError):

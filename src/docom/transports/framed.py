@@ -7,6 +7,7 @@ know. Agents of one process read each other's encoded messages directly. How buf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,16 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.transports.base import Code, FrameRefused, Meanwhile, PeerLost, Place
+from docom.transports.base import Code, FrameRefused, PeerLost, Place
 from docom.transports.messages import moved
+from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes
 
 START = Place()
 MOST_STEPS = 255  # what a frame can announce
+
+Came = list[tuple[int, memoryview]]  # sender and payload of each frame
 
 
 class Framed:
@@ -33,6 +37,8 @@ class Framed:
         the wish of one process reaches all others before that step; see `ask_to_meet`.
     """
 
+    needs_messages = True
+
     def __init__(
         self, neighbours: Sequence[Sequence[int]], post: Post, run: int | bytes, device: str | torch.device
     ) -> None:
@@ -44,22 +50,25 @@ class Framed:
         self.device = torch.device(device)
         self.agents = torch.tensor(self.routes.agents, device=device)
         self.senders = torch.tensor(self.routes.senders, device=device)
-        self.meanwhile: dict[int, Meanwhile] | None = {}
         self.messages_sent = self.bytes_sent = self.frames_refused = self.meet_in = 0
 
-    def exchange(self, code: Code, message: Any, place: Place = START) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place = START) -> Pending[Any]:
         """See `Transport.exchange`."""
         payloads: dict[int, Any] = dict(zip(self.routes.agents, code.encode(message), strict=True))
         frames = {agent: self._frame(payloads[agent], agent, place) for agent in set().union(*self.routes.to.values())}
         outgoing = {other: [frames[agent] for agent in some] for other, some in self.routes.to.items()}
-        payloads |= dict(self._trade(outgoing, self.routes.from_, code.num_bytes, place))
-        try:
-            found = code.decode([payloads[agent] for agent in self.routes.senders])
-        except wire.WireError:
-            raise self._undecodable(code, payloads) from None
-        return moved(found, self.device)
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = START) -> Tensor:
+        def decoded(came: Came) -> Any:
+            everyone = payloads | dict(came)
+            try:
+                found = code.decode([everyone[agent] for agent in self.routes.senders])
+            except wire.WireError:
+                raise self._undecodable(code, everyone) from None
+            return moved(found, self.device)
+
+        return self._trade(outgoing, self.routes.from_, code.num_bytes, place).then(decoded)
+
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = START) -> Pending[Tensor]:
         """See `Transport.swap`; one frame an end, ordered by sender and receiver."""
         number = {end: e for e, end in enumerate(ends)}
         answer = torch.empty_like(rows)
@@ -77,24 +86,30 @@ class Framed:
         receivers = [i for some in coming.values() for _, i in some]
         width = rows.shape[1] * rows.element_size()
         everybody = len(ends) == self.ends  # a round may leave out some edges
-        for i, (j, payload) in zip(receivers, self._trade(outgoing, senders, width, place, everybody), strict=True):
-            answer[number[i, j]] = _from_bytes(payload, rows)
-        return answer
 
-    def gather(self, rows: Tensor, place: Place = START) -> Tensor:
+        def placed(came: Came) -> Tensor:
+            for i, (j, payload) in zip(receivers, came, strict=True):
+                answer[number[i, j]] = _from_bytes(payload, rows)
+            return answer
+
+        return self._trade(outgoing, senders, width, place, everybody).then(placed)
+
+    def gather(self, rows: Tensor, place: Place = START) -> Pending[Tensor]:
         """See `Transport.gather`: every process sends its agents' rows to all others."""
         everyone = rows.new_empty(sum(map(len, self.routes.blocks)), rows.shape[1])
         everyone[self.agents] = rows
-        if self.world == 1:
-            return everyone
         frames = [
             self._frame(_row_bytes(row), agent, place) for agent, row in zip(self.routes.agents, rows, strict=True)
         ]
         senders = {other: list(block) for other, block in enumerate(self.routes.blocks) if other != self.rank}
         outgoing = dict.fromkeys(senders, frames)
-        for agent, payload in self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False):
-            everyone[agent] = _from_bytes(payload, rows)
-        return everyone
+
+        def placed(came: Came) -> Tensor:
+            for agent, payload in came:
+                everyone[agent] = _from_bytes(payload, rows)
+            return everyone
+
+        return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
 
     def ask_to_meet(self) -> None:
         """Have all processes meet after the same step: the first before which the wish can have reached all of them."""
@@ -120,23 +135,35 @@ class Framed:
         length: int,
         place: Place,
         along_edges: bool = True,
-    ) -> Iterator[tuple[int, memoryview]]:
+    ) -> Pending[Came]:
         """Every frame's sender and payload, process by process, after one exchange of buffers."""
         if not outgoing:
-            return
+            return Pending.of([])
         buffers = {other: b"".join(frames) for other, frames in outgoing.items()}
         self.messages_sent += sum(map(len, outgoing.values()))
         self.bytes_sent += sum(map(len, buffers.values()))
         size = wire.HEADER_SIZE + length
-        meanwhile = self.meanwhile.pop(place.variable, None) if self.meanwhile else None
+        with self._naming_agents():
+            trade = self.post.trade(buffers, {other: size * len(some) for other, some in senders.items()}, along_edges)
+
+        def opened() -> Came:
+            with self._naming_agents():
+                arrived = trade.wait()
+            return [
+                (sender, self._open(arrived[other][position * size : (position + 1) * size], sender, length, place))
+                for other, some in senders.items()
+                for position, sender in enumerate(some)
+            ]
+
+        return Pending(opened)
+
+    @contextmanager
+    def _naming_agents(self) -> Iterator[None]:
+        """The loss of processes as that of their agents."""
         try:
-            sizes = {other: size * len(some) for other, some in senders.items()}
-            arrived = self.post.trade(buffers, sizes, meanwhile, along_edges)
+            yield
         except RanksLost as error:
             raise PeerLost(self.routes.of_ranks(error.ranks), error.reason, error.ranks) from None
-        for other, some in senders.items():
-            for position, sender in enumerate(some):
-                yield sender, self._open(arrived[other][position * size : (position + 1) * size], sender, length, place)
 
     def _open(self, buffer: memoryview, sender: int, length: int, place: Place) -> memoryview:
         try:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom.transports.base import Code, Meanwhile, Place
+from docom.transports.base import Code, Place
+from docom.transports.pending import Pending
 
 
 class InProcess:
@@ -18,26 +19,24 @@ class InProcess:
     message once a neighbour). Slow, and for tests: the numbers must not change.
     """
 
-    meanwhile: dict[int, Meanwhile] | None = None
-
     def __init__(self, degrees: Sequence[int], through_bytes: bool = False, device: str | torch.device = "cpu") -> None:
         self.degrees = tuple(degrees)
         self.agents = self.senders = torch.arange(len(degrees), device=device)
-        self.through_bytes = through_bytes
+        self.through_bytes = self.needs_messages = through_bytes
         self.bytes_sent = 0
         self._returns: dict[
             int, tuple[Sequence[tuple[int, int]], Tensor]
         ] = {}  # kept with its ends: ids are used again
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Any:
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
         """See `Transport.exchange`."""
         if not self.through_bytes:
-            return message
+            return Pending.of(message)
         buffers = code.encode(message)
         self.bytes_sent += sum(len(buffer) * degree for buffer, degree in zip(buffers, self.degrees, strict=True))
-        return code.decode(buffers)
+        return Pending.of(code.decode(buffers))
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Tensor:
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         """See `Transport.swap`."""
         if self.through_bytes:
             self.bytes_sent += rows.numel() * rows.element_size()
@@ -46,8 +45,8 @@ class InProcess:
             position = {end: number for number, end in enumerate(ends)}
             back = [position[neighbour, agent] for agent, neighbour in ends]
             known = self._returns[id(ends)] = ends, torch.tensor(back, dtype=torch.int64, device=rows.device)
-        return rows[known[1]]
+        return Pending.of(rows[known[1]])
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Tensor:
+    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
         """See `Transport.gather`."""
-        return rows
+        return Pending.of(rows)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from docom.transports.base import Meanwhile
+from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 
 QUICK = 200  # looks at once before a waiting process lets others run
@@ -48,19 +49,16 @@ class MpiPost(Post):
         self._graph.Set_errhandler(self._mpi.ERRORS_RETURN)
 
     def trade(
-        self,
-        outgoing: Mapping[int, bytes],
-        sizes: Mapping[int, int],
-        meanwhile: Meanwhile | None = None,
-        along_edges: bool = False,
-    ) -> dict[int, memoryview]:
+        self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
+    ) -> Pending[dict[int, memoryview]]:
         """See `Post.trade`."""
         # One stretch of memory holds all that comes, another all that goes.
         order = self._near if along_edges else sorted(sizes)
         ends = np.cumsum([sizes[other] for other in order], dtype=np.int64)
         arrived = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
         places = {other: slice(int(end) - sizes[other], int(end)) for other, end in zip(order, ends, strict=True)}
-        try:
+        others = sorted(sizes.keys() | outgoing.keys())
+        with self._naming(others):
             if along_edges:
                 requests = [self._start_collective(outgoing, sizes, arrived)]
             else:
@@ -69,12 +67,21 @@ class MpiPost(Post):
                     self._everybody.Isend(np.frombuffer(data, dtype=np.uint8), dest=other)
                     for other, data in outgoing.items()
                 ]
-            if meanwhile is not None:
-                meanwhile()
-            self._wait(requests, sorted(sizes.keys() | outgoing.keys()))
+
+        def finish() -> dict[int, memoryview]:
+            with self._naming(others):
+                self._wait(requests, others)
+            return {other: memoryview(arrived[place].data) for other, place in places.items()}
+
+        return Pending(finish)
+
+    @contextmanager
+    def _naming(self, others: list[int]) -> Iterator[None]:
+        """MPI's errors as the loss of these processes."""
+        try:
+            yield
         except self._mpi.Exception as error:
-            raise RanksLost(sizes.keys() | outgoing.keys(), f"its process is gone ({error})") from None
-        return {other: memoryview(arrived[place].data) for other, place in places.items()}
+            raise RanksLost(others, f"its process is gone ({error})") from None
 
     def add_up(self, values: Tensor) -> None:
         """See `Post.add_up`; the sums are made at one process, so that they cannot differ."""
@@ -92,10 +99,8 @@ class MpiPost(Post):
 
     def _together(self, start: Callable[[], Any]) -> None:
         others = [rank for rank in range(self.world) if rank != self.rank]
-        try:
+        with self._naming(others):
             self._wait([start()], others)
-        except self._mpi.Exception as error:
-            raise RanksLost(others, f"its process is gone ({error})") from None
 
     def _start_collective(self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], arrived: Any) -> Any:
         leaving = np.frombuffer(b"".join(outgoing[other] for other in self._near), dtype=np.uint8)

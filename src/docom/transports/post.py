@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from docom.transports.base import Meanwhile
+from docom.transports.pending import Pending
 
 
 class RanksLost(ConnectionError):
@@ -43,18 +43,17 @@ class Post(ABC):
         self,
         outgoing: Mapping[int, bytes],
         sizes: Mapping[int, int],
-        meanwhile: Meanwhile | None = None,
         along_edges: bool = False,
-    ) -> dict[int, memoryview]:
-        """Send a buffer to each of some processes; return the buffers, of the given sizes, that come from some.
+    ) -> Pending[dict[int, memoryview]]:
+        """Send a buffer to each of some processes; brings the buffers, of the given sizes, that come from some.
 
-        What is returned lasts until the next call.
+        Several trades may be under way, and are waited for in any order. What one brings lasts until the first trade that
+        begins after it was waited for.
 
-        meanwhile: called between sending and waiting.
         along_edges: all processes trade, each with those that it has connected to.
 
         Raises:
-            RanksLost: a buffer did not come.
+            RanksLost: a buffer could not be sent, or, when it is waited for, did not come.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from docom.transports.base import Meanwhile
+from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 
 ALL = -1  # in place of a rank: a collective operation
@@ -42,9 +42,9 @@ class TorchPost(Post):
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
         # NCCL moves what lies on a GPU, gloo what lies in main memory.
         self.device = torch.device(device) if dist.get_backend(group) == "nccl" else torch.device("cpu")
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._tasks: dict[int, queue.SimpleQueue[Any]] = {}
-        self._inboxes: dict[tuple[int, int], Tensor] = {}
+        self._free: dict[tuple[int, int], list[Tensor]] = {}  # inboxes by sender and size
+        self._read: list[tuple[int, Tensor]] = []  # inboxes whose contents may still be looked at until the next trade
 
     def close(self) -> None:
         """See `Post.close`."""
@@ -69,32 +69,37 @@ class TorchPost(Post):
             work = start()
         except RuntimeError as error:
             raise RanksLost(others, _reason(error)) from None
-        self._thread(ALL).put(([work], values, None))
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._thread(ALL).put(([work], values, None, answers))
         try:
-            self._wait({ALL})
+            self._wait({ALL}, answers)
         except RanksLost as error:
             raise RanksLost(others, error.reason) from None
 
     def trade(
-        self,
-        outgoing: Mapping[int, bytes],
-        sizes: Mapping[int, int],
-        meanwhile: Meanwhile | None = None,
-        along_edges: bool = False,
-    ) -> dict[int, memoryview]:
+        self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
+    ) -> Pending[dict[int, memoryview]]:
         """See `Post.trade`."""
-        inboxes = {other: self._inbox(other, size, along_edges) for other, size in sizes.items()}
+        self._recycle()
+        inboxes = {other: self._inbox(other, size) for other, size in sizes.items()}
         outboxes = {
             other: torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
             for other, data in outgoing.items()
         }
-        self._post(inboxes, outboxes)
-        if meanwhile is not None:
-            meanwhile()
-        self._wait(inboxes.keys() | outboxes.keys())
-        return {other: memoryview(cast(bytes, inbox.cpu().numpy())) for other, inbox in inboxes.items()}
+        answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._post(inboxes, outboxes, answers)
 
-    def _post(self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor]) -> None:
+        def finish() -> dict[int, memoryview]:
+            self._wait(inboxes.keys() | outboxes.keys(), answers)
+            if along_edges:  # messages come in the same few sizes in every round, so their inboxes are kept
+                self._read += inboxes.items()
+            return {other: memoryview(cast(bytes, inbox.cpu().numpy())) for other, inbox in inboxes.items()}
+
+        return Pending(finish)
+
+    def _post(
+        self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor], answers: queue.SimpleQueue[Answer]
+    ) -> None:
         """Hand everything to torch, and each process's part of it to the thread that waits for that process."""
         try:
             works = self._start(inboxes, outboxes)
@@ -108,7 +113,7 @@ class TorchPost(Post):
                 if (len(works) == len(others))
                 else works
             )
-            self._thread(other).put((own, inboxes.get(other), outboxes.get(other)))
+            self._thread(other).put((own, inboxes.get(other), outboxes.get(other), answers))
 
     def _start(self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor]) -> list[Any]:
         if self.device.type == "cpu":
@@ -123,7 +128,7 @@ class TorchPost(Post):
         ]
         return dist.batch_isend_irecv(operations) if operations else []
 
-    def _wait(self, pending: set[int]) -> None:
+    def _wait(self, pending: set[int], answers: queue.SimpleQueue[Answer]) -> None:
         deadline = time.monotonic() + self.peer_timeout
         while pending:
             left = min(deadline, self.leave_by) - time.monotonic()
@@ -131,7 +136,7 @@ class TorchPost(Post):
                 patience = f" for {self.peer_timeout:g} s" if self.leave_by > deadline else ""
                 raise RanksLost(pending, f"no message{patience}")
             try:
-                other, error = self._answers.get(timeout=min(left, LONGEST_NAP))
+                other, error = answers.get(timeout=min(left, LONGEST_NAP))
             except queue.Empty:
                 continue
             if error is not None:
@@ -142,24 +147,26 @@ class TorchPost(Post):
         """The tasks of the thread that waits for one process."""
         if other not in self._tasks:
             self._tasks[other] = queue.SimpleQueue()
-            arguments = (other, self._tasks[other], self._answers)
-            threading.Thread(target=_wait_for, args=arguments, name=f"docom-rank-{other}", daemon=True).start()
+            threading.Thread(
+                target=_wait_for, args=(other, self._tasks[other]), name=f"docom-rank-{other}", daemon=True
+            ).start()
         return self._tasks[other]
 
-    def _inbox(self, other: int, size: int, keep: bool) -> Tensor:
-        """A place for what comes; messages come in the same few sizes for ever, so theirs are kept."""
-        inbox = self._inboxes.get((other, size))
-        if inbox is None:
-            inbox = torch.empty(size, dtype=torch.uint8, device=self.device)
-            if keep:
-                self._inboxes[other, size] = inbox
-        return inbox
+    def _inbox(self, other: int, size: int) -> Tensor:
+        """A place for what comes."""
+        free = self._free.get((other, size))
+        return free.pop() if free else torch.empty(size, dtype=torch.uint8, device=self.device)
+
+    def _recycle(self) -> None:
+        for other, inbox in self._read:
+            self._free.setdefault((other, len(inbox)), []).append(inbox)
+        self._read.clear()
 
 
-def _wait_for(other: int, tasks: queue.SimpleQueue[Any], answers: queue.SimpleQueue[Answer]) -> None:
+def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
     """Wait for one process's buffers, one after the other, for ever; a failure is an answer too."""
     while True:
-        works, inbox, _ = tasks.get()  # buffers that were sent must live until they are gone
+        works, inbox, _, answers = tasks.get()  # buffers that were sent must live until they are gone
         try:
             for work in works:
                 work.wait()
