@@ -87,6 +87,12 @@ def test_the_table_of_methods_is_made_from_the_code() -> None:
     assert table in (ROOT / "docs" / "methods" / "index.md").read_text(), "run python docs/tables.py"
 
 
+@pytest.mark.parametrize("name", ["rooms.svg", "step.svg"])
+def test_the_drawings_of_the_design_are_made_from_the_code(name: str) -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["DRAWINGS"][name]()
+    assert drawn == (ROOT / "docs" / "figures" / name).read_text(), "run python docs/drawings.py"
+
+
 @pytest.fixture
 def new_algorithm():
     """The example's own method, and the registry as it was before."""
