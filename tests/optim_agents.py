@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import docom
 from docom import rng, schedules
 from docom.optim import Decentralized
+from methods import with_all_methods
 
 AGENTS, STEPS, BATCH, SEED = 4, 6, 5, 3
 Case = tuple[docom.Algorithm, dict[str, Any]]
@@ -57,6 +58,9 @@ CASES: dict[str, Case] = {
     "prox": (docom.CDProxSGT(lr=0.05, gamma=0.3, prox=docom.L1(0.01)), TOPK),
     "star": (docom.DoCoM(lr=0.1, gamma=0.2), {"compressor": "quantize:3", "topology": "star"}),
 }
+CASES = with_all_methods(
+    CASES, lambda algorithm: (algorithm, TOPK if "compressed" in algorithm.channels.values() else PLAIN)
+)
 RESUMED = ("docom", "beer", "lead", "extra", "detag", "docom low rank", "docom edges", "docom random-k", "docom auto",
            "allreduce over links")  # fmt: skip
 DECAY, DECAYED = 0.2, ("choco-sgd", "cedas", "lead", "d2", "extra")

@@ -13,6 +13,7 @@ import reference
 from conftest import least_squares
 from docom import rng
 from docom.simulator import simulate
+from methods import with_all_methods
 
 STEPS = 200
 BATCH = 3
@@ -63,10 +64,12 @@ CASES: dict[str, tuple[docom.Algorithm, dict[str, object]]] = {
     "allreduce-sgd": (docom.AllReduceSGD(lr=0.02, momentum=0.5), {}),
     "allreduce-storm": (docom.AllReduceSTORM(lr=0.02, beta=0.2), {}),
 }  # fmt: skip
+CASES = with_all_methods(CASES, lambda algorithm: (algorithm, {}))
 
 
-def test_every_algorithm_has_a_case() -> None:
-    assert {case.name for case, _ in CASES.values()} == set(docom.ALGORITHMS)
+def test_every_method_has_a_case_and_a_reference() -> None:
+    """A reference is written from the paper, without a look at the library; without one nothing says that a method is right."""
+    assert {case.name for case, _ in CASES.values()} == set(docom.ALGORITHMS) == set(reference.METHODS)
 
 
 def trajectory(problem, algorithm, compressor, topology, batch=BATCH, steps=STEPS, x0=None):

@@ -34,7 +34,6 @@ from docom.metrics import MEANING
 from docom.runner import execute
 from docom.study.quadratics import SampledQuadratics
 from docom.theory import Constants, potential
-from test_invariants import TRACKED as TRACKED_BY_HAND
 from test_relations import begin
 
 # --- constants ------------------------------------------------------------------------------------
@@ -164,10 +163,6 @@ def test_every_method_can_be_looked_into_and_runs_as_it_would(name: str, compres
             assert 0 < last[f"delta_{variable}_least"] <= last[f"delta_{variable}"] <= 1
             if compressor == "topk:0.3":
                 assert last[f"delta_{variable}_least"] >= 0.3  # top-k keeps at least its share, of every message
-
-
-def test_the_tables_of_trackers_agree() -> None:
-    assert {name: method.tracked for name, method in docom.ALGORITHMS.items()} == TRACKED_BY_HAND
 
 
 def test_the_recorded_potential_is_that_of_the_theory() -> None:

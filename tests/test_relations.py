@@ -28,6 +28,7 @@ from docom.numerics import combine
 from docom.oracles import ProblemOracle
 from docom.problems import LeastSquares, Problem
 from docom.transports import InProcess
+from methods import plain_form
 
 STEPS, SHORT = 200, 12
 BATCH = 3
@@ -414,6 +415,12 @@ COMPRESSED: dict[str, docom.Algorithm] = {
     "cdproxsgt": docom.CDProxSGT(lr=0.01, gamma=0.4),
     "cedas": docom.CEDAS(lr=0.01, gamma=0.4, alpha=0.1),
     "lead": docom.LEAD(lr=0.01, gamma=0.4, alpha=0.1),
+}
+THERE = {algorithm.name for algorithm in COMPRESSED.values()}
+COMPRESSED |= {
+    name: plain_form(name, gamma=0.4)
+    for name, kind in docom.ALGORITHMS.items()
+    if "compressed" in kind.channels.values() and name not in THERE
 }
 
 

@@ -32,6 +32,7 @@ from docom.problems import LeafSynthetic, LeastSquares, LogisticRegression, Modu
 from docom.records import Record, Run
 from docom.rng import BATCH, Key, batch_indices
 from docom.transports import InProcess
+from methods import with_all_methods
 from test_algorithms_reference import CASES, adapted, compressed
 from test_relations import begin
 
@@ -366,6 +367,11 @@ ROUNDS: dict[str, tuple[docom.Algorithm, int, int]] = {
     "qg-dsgdm": (docom.QGDSGDm(lr=0.01), 1, 0),
     "momentum-tracking": (docom.MomentumTracking(lr=0.01), 2, 0),
 }
+ROUNDS = with_all_methods(
+    ROUNDS,
+    lambda algorithm: (algorithm, int(algorithm.facts.messages[0]), 0),
+    [name for name, kind in docom.ALGORITHMS.items() if "mean" not in kind.channels.values()],
+)
 
 
 @pytest.mark.parametrize("case", ROUNDS)
@@ -386,10 +392,8 @@ def test_an_all_reduce_is_priced_as_a_ring_does_it(algorithm: docom.Algorithm, p
 
 
 def test_every_sender_is_counted() -> None:
-    assert {case for case in ROUNDS if case in docom.ALGORITHMS} | {
-        "allreduce-sgd",
-        "allreduce-storm",
-    } == set(docom.ALGORITHMS)
+    averaging = {name for name, kind in docom.ALGORITHMS.items() if "mean" in kind.channels.values()}
+    assert {case for case in ROUNDS if case in docom.ALGORITHMS} | averaging == set(docom.ALGORITHMS)
 
 
 def test_bytes_of_edge_low_rank_by_hand(classes: LeafSynthetic) -> None:
@@ -752,6 +756,8 @@ def never(record: Record) -> None:
     (lambda: docom.CDProxSGT(lr=0.1, prox=3), "prox.*3"),
     (lambda: docom.L1(-1.0), "weight.*-1"),
     (lambda: docom.DeTAG(lr=0.1, rounds=0), "rounds.*0"),
+    (lambda: docom.DeTAG(lr=0.1, rounds=1.5), "rounds.*1.5"),
+    (lambda: docom.DoCoM(lr=0.1, b0=True), "b0.*True"),
     (lambda: docom.DeTAG(lr=0.1, acceleration=1.0), "acceleration.*1"),
     (lambda: docom.DeTAG(lr=0.1, tracker_in_step="new"), "mixed.*updated.*old.*new"),
     (lambda: docom.D2(lr=0.1, mixing="v"), "lazy.*w.*v"),
@@ -770,6 +776,10 @@ NAN = torch.tensor([0.0] * (D - 1) + [float("nan")])
 @pytest.mark.parametrize(("settings", "error", "message"), [
     ({"steps": -1}, ValueError, "steps.*-1"),
     ({"steps": 1.5}, ValueError, "steps.*1.5"),
+    ({"steps": True}, ValueError, "steps.*True"),
+    ({"batch_size": True}, ValueError, "batch_size.*True"),
+    ({"eval_every": True}, ValueError, "eval_every.*True"),
+    ({"seed": True}, (ValueError, TypeError), "seed.*True"),
     ({"batch_size": 0}, ValueError, "batch_size.*None.*0"),
     ({"batch_size": 2.5}, ValueError, "batch_size.*2.5"),
     ({"eval_every": 0}, ValueError, "eval_every.*0"),

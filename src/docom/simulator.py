@@ -77,9 +77,9 @@ def simulate(
         problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
         dtype=dtype, device=device, x0=x0, exact=exact,
     )  # fmt: skip
-    if not isinstance(steps, int) or steps < 0:
+    if type(steps) is not int or steps < 0:  # True is an int, but no number of steps
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")
-    if eval_every is not None and (not isinstance(eval_every, int) or eval_every < 1):
+    if eval_every is not None and (type(eval_every) is not int or eval_every < 1):
         raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
@@ -122,7 +122,7 @@ class Simulation:
         processes: int = 1,
     ) -> None:
         _check(problem, algorithm, batch_size, dtype)
-        if not isinstance(seed, int):
+        if type(seed) is not int:
             raise TypeError(f"seed is an integer, got {seed!r}")
         try:
             torch.empty(0, device=device)
@@ -209,7 +209,7 @@ def _check(problem: Problem, algorithm: Algorithm, batch_size: int | None, dtype
         raise TypeError(f"the first argument is a problem such as docom.problems.LeastSquares(A, b), got {problem!r}")
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.05), got {algorithm!r}")
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
         raise ValueError(f"batch_size is an integer >= 1, or None for full local gradients, got {batch_size!r}")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), got {dtype}")

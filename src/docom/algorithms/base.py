@@ -128,7 +128,7 @@ class Algorithm(ABC):
     compares_models: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.b0 is not None and self.b0 != "full" and not (isinstance(self.b0, int) and self.b0 >= 1):
+        if self.b0 is not None and self.b0 != "full" and not (type(self.b0) is int and self.b0 >= 1):
             raise ValueError(f'b0 is a number of samples >= 1, "full" or None, got {self.b0!r}')
         if self.output not in ("last", "uniform"):
             raise ValueError(f'output is "last" or "uniform", got {self.output!r}')

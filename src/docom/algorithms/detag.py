@@ -59,7 +59,7 @@ class DeTAG(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rounds < 1:
+        if type(self.rounds) is not int or self.rounds < 1:
             raise ValueError(f"detag: rounds must be >= 1, got {self.rounds}")
         if self.acceleration != "auto" and not (
             isinstance(self.acceleration, int | float) and 0 <= self.acceleration < 1

@@ -48,7 +48,12 @@ def tune(
             interrupted = True
     search.write(folder, command)
     if search.ranked():
+        counts = [
+            sum(trial.status == status for trial in search.trials) for status in ("finished", "pruned", "diverged")
+        ]
+        say(f"{config.algorithm}, {config.steps:,} steps per trial")
         console.print(_table(search))
+        say("{} finished, {} given up early, {} diverged".format(*counts))
         say(f"best settings in {folder / 'best.yaml'}; run them with: docom run {folder / 'best.yaml'}")
     if interrupted:
         say(f"interrupted after {len(search.trials)} of {bar.trials} trials, which are in {folder / 'trials.json'}")
@@ -139,13 +144,7 @@ def _spelt(trial: Trial) -> str:
 
 
 def _table(search: Search) -> Table:
-    counts = [sum(trial.status == status for trial in search.trials) for status in ("finished", "pruned", "diverged")]
-    table = Table(
-        title=f"{search.config.algorithm}, {search.config.steps:,} steps a trial",
-        caption="{} finished, {} given up early, {} diverged".format(*counts),
-        title_justify="left",
-        caption_justify="left",
-    )
+    table = Table()
     for heading in ("", *search.grid, "worst loss"):
         table.add_column(heading, justify="right", no_wrap=True)
     for place, trial in enumerate(search.ranked()[:SHOWN], start=1):
