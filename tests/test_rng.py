@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,3 +237,51 @@ def test_integers_are_uniform_below_their_bound() -> None:
     assert ((seen - 1000) ** 2 / 1000).sum() <= 5 + SIGMAS * np.sqrt(10)
     assert rng.integer(Key(1, 2), 1) == 0
     assert len({rng.integer(Key(1, 2), 10**6, step) for step in range(100)}) > 95
+
+
+# --- compiled kernels between runs ------------------------------------------------------------------------
+
+DRAW = (
+    "import torch; from docom.rng import compiled; print(compiled.words((1, 2, 3), torch.arange(2), 4, 5).sum().item())"
+)
+
+
+def drawn(home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment["XDG_CACHE_HOME"] = str(home)
+    return subprocess.run([sys.executable, "-c", DRAW], env=environment, capture_output=True, text=True, check=True)
+
+
+def test_compiled_kernels_are_kept_in_a_folder_of_the_users_own(tmp_path: Path) -> None:
+    """Numba unpickles them; nobody else may write there, and what others could have written is not read."""
+    home = tmp_path / "docom-kernels"
+    first = drawn(tmp_path)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    kept = sorted(home.rglob("*.nbi"))
+    assert {path.name.partition("-")[0] for path in kept} >= {"compiled._fill"}
+    assert first.stderr == ""
+    for path in home.rglob("*.nb[ci]"):
+        path.write_bytes(b"no pickle")
+    home.chmod(0o770)
+    open_to_others = drawn(tmp_path)
+    assert open_to_others.stdout == first.stdout
+    assert "docom-kernels is not used" in open_to_others.stderr
+    assert all(path.read_bytes() == b"no pickle" for path in kept)
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "docom-kernels").symlink_to(tmp_path / "elsewhere")
+    assert "docom-kernels is not used" in drawn(tmp_path).stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_kernels_of_an_earlier_state_of_the_source_are_removed(tmp_path: Path) -> None:
+    drawn(tmp_path)
+    (folder,) = (tmp_path / "docom-kernels").iterdir()
+    here, _, source = folder.name.partition("-")
+    earlier, others = folder.with_name(f"{here}-0123456789ab"), folder.with_name(f"0123456789ab-{source}")
+    folder.rename(earlier)
+    others.mkdir()
+    drawn(tmp_path)
+    assert sorted((tmp_path / "docom-kernels").iterdir()) == sorted([folder, others])

@@ -35,7 +35,7 @@ class Entry:
 def data_home(environ: Mapping[str, str] | None = None) -> Path:
     """The data folder: `$DOCOM_DATA`, else `docom` in the user's cache.
 
-    The only function of the package's lower layers that reads the environment; commands call it.
+    Commands call it; readers are told where files are.
 
     Args:
         environ: used instead of the process's environment.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -41,8 +42,24 @@ def compiled_pays(words: int) -> bool:
     return (words > FEW or next(_draws) >= PATIENCE) and numba_is_available()
 
 
+_deciding = threading.Lock()
+
+
 def jit(**options: Any) -> Callable[[Function], Function]:
-    """``numba.njit`` with the cache on, typed so that strict checking sees the plain function."""
+    """``numba.njit`` with a cache that nobody else can write to, typed so that strict checking sees the plain function."""
     import numba
 
-    return cast(Callable[[Function], Function], numba.njit(cache=True, nogil=True, **options))
+    from docom.rng.cache import kernel_folder
+
+    def compiled(function: Function) -> Function:
+        folder, config = kernel_folder(), cast(Any, numba.config)
+        if folder is None:
+            return cast(Function, numba.njit(nogil=True, **options)(function))
+        with _deciding:  # numba reads the setting as it decorates; kernels that are not ours keep the user's
+            before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+            try:
+                return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
+            finally:
+                config.CACHE_DIR = before
+
+    return compiled
