@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from docom.data import DataError, read_idx, read_libsvm, read_libsvm_set, read_mnist
+from docom.data import DataError, files, read_femnist, read_idx, read_libsvm, read_libsvm_set, read_mnist
 
 SHARED = Path(__file__).parents[2] / "shared/data"
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -235,3 +236,44 @@ def test_real_libsvm(name: str, count: int, width: int, positive: int, total: in
     assert (test is not None) == (name == "a9a")
     if test is not None:
         assert test[0].shape == (16281, 123)
+
+
+# --- files made to exhaust memory ----------------------------------------------------------------------------
+
+
+def memory_of(read: Callable[[], object]) -> int:
+    """The most memory that was taken while something was refused."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError):
+            read()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_a_small_file_announces_is_not_unpacked(tmp_path: Path) -> None:
+    """Deflate turns a thousand zeros into a byte; what is announced so is refused before it is read."""
+    numbers = 1 << 27
+    header = b"\0\0\x08\x03" + struct.pack(">III", numbers >> 20, 1 << 10, 1 << 10)
+    bomb = tmp_path / "train-images-idx3-ubyte.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as packed:
+        packed.write(header)
+        for _ in range(numbers >> 20):
+            packed.write(bytes(1 << 20))
+    assert bomb.stat().st_size < 1 << 20
+    assert memory_of(lambda: read_idx(bomb)) < 4 << 20
+
+
+def test_a_long_text_in_a_small_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ALWAYS_UNPACKED", 1 << 16)
+    path = tmp_path / "set.gz"
+    path.write_bytes(gzip.compress(b"1 1:1\n" * (1 << 20)))
+    assert memory_of(lambda: read_libsvm(path)) < 24 << 20
+
+
+def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ALWAYS_UNPACKED", 1 << 16)
+    path, zeros = tmp_path / "femnist.npz", np.zeros(1 << 20)
+    np.savez_compressed(path, images=zeros, labels=zeros, writer=zeros, group36=zeros, split=zeros, writers=zeros)
+    assert memory_of(lambda: read_femnist(path)) < 1 << 20

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from docom.data.files import DEFLATE_RATIO, MAX_BYTES, DataError, existing, read_at_most
+from docom.data.files import MAX_BYTES, DataError, existing, read_at_most, unpacked_at_most
 from docom.data.leaf_json import leaf_files, records
 
 CLASSES = 62
@@ -120,7 +120,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
     """One array. numpy allocates what a header announces before it reads, so all sizes must agree first."""
     member = archive.getinfo(f"{name}.npy")
-    if member.file_size > min(MAX_BYTES, DEFLATE_RATIO * member.compress_size + 1024):
+    if member.file_size > min(MAX_BYTES, unpacked_at_most(member.compress_size)):
         raise DataError(f"{path}: {name} announces {member.file_size:,} bytes, more than it can hold; damaged")
     with archive.open(member) as compressed:
         stream = io.BytesIO(read_at_most(compressed, member.file_size))

@@ -18,8 +18,9 @@ Stream = IO[bytes] | gzip.GzipFile
 # Every data set here is far smaller; a header that announces more is damaged or hostile.
 MAX_BYTES = 4 << 30
 
-# Deflate cannot expand a byte to more than 1,032 bytes: a file that announces more is refused without reading it.
-DEFLATE_RATIO = 1032
+# Data sets shrink to a tenth by compression, text of few words to a fiftieth. Deflate can reach a thousandth, which only zeros
+# and files made to exhaust memory do: of a small file little is unpacked, whatever it announces.
+MOST_EXPANSION, ALWAYS_UNPACKED = 50, 64 << 20
 
 
 class DataError(ValueError):
@@ -47,6 +48,17 @@ def opened(path: Path) -> Iterator[Stream]:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
 
+def unpacked_at_most(packed: int) -> int:
+    """Bytes that so many compressed ones may become."""
+    return max(ALWAYS_UNPACKED, MOST_EXPANSION * packed)
+
+
+def content_at_most(path: Path, stream: Stream) -> int:
+    """Bytes that an opened file may hold, known before anything is read."""
+    size = path.stat().st_size
+    return unpacked_at_most(size) if isinstance(stream, gzip.GzipFile) else size
+
+
 def existing(path: Path | str) -> Path:
     """The path, if there is something at it."""
     path = Path(path)
@@ -55,7 +67,7 @@ def existing(path: Path | str) -> Path:
     return path
 
 
-def read_at_most(stream: Stream, size: int) -> bytes:
+def read_at_most(stream: Stream, size: int) -> bytearray:
     """Up to `size` bytes, taken in pieces so that memory follows what is there, not what was announced."""
     pieces = bytearray()
     while len(pieces) < size:
@@ -63,4 +75,4 @@ def read_at_most(stream: Stream, size: int) -> bytes:
         if not piece:
             break
         pieces += piece
-    return bytes(pieces)
+    return pieces

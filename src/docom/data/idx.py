@@ -5,7 +5,6 @@ Any folder of four files with the names and shapes of MNIST's works, for example
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from docom.data.files import DEFLATE_RATIO, MAX_BYTES, DataError, Stream, existing, opened, read_at_most
+from docom.data.files import MAX_BYTES, DataError, Stream, content_at_most, existing, opened, read_at_most
 
 Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -41,8 +40,7 @@ def read_idx(path: Path | str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
     with opened(path) as stream:
         kind, shape = _header(stream, path)
         size = math.prod(shape) * kind.itemsize
-        # What the file can hold at most, raw or gzipped: known before reading.
-        most = path.stat().st_size * (DEFLATE_RATIO if isinstance(stream, gzip.GzipFile) else 1)
+        most = content_at_most(path, stream)
         if size > min(most, max_bytes):
             raise DataError(
                 f"{path}: its header announces {_times(shape)} numbers, {size:,} bytes, but it can "

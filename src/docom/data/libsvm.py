@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from docom.data.files import MAX_BYTES, DataError, existing, opened
+from docom.data.files import MAX_BYTES, DataError, content_at_most, existing, opened
 
 Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -88,6 +88,7 @@ def _parsed(path: Path, max_bytes: int) -> _Sparse:
     pair = lru_cache(1 << 16)(_pair)  # most pairs occur in many samples; parse each once
     number = taken = 0
     with opened(path) as stream:
+        max_bytes = min(max_bytes, content_at_most(path, stream))
         while line := stream.readline(_LONGEST_LINE):
             number, taken = number + 1, taken + len(line)
             if len(line) == _LONGEST_LINE or taken > max_bytes:
