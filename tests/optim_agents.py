@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import docom
 from docom import rng, schedules
 from docom.optim import Decentralized
-from methods import with_all_methods
+from plain_forms import with_all_methods
 
 AGENTS, STEPS, BATCH, SEED = 4, 6, 5, 3
 Case = tuple[docom.Algorithm, dict[str, Any]]

@@ -13,7 +13,7 @@ import reference
 from conftest import least_squares
 from docom import rng
 from docom.simulator import simulate
-from methods import with_all_methods
+from plain_forms import with_all_methods
 
 STEPS = 200
 BATCH = 3

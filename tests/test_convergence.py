@@ -17,7 +17,7 @@ import docom
 from conftest import least_squares
 from docom.problems import LeastSquares, ModuleProblem
 from docom.simulator import simulate
-from methods import with_all_methods
+from plain_forms import with_all_methods
 
 AGENTS, DIMENSION = 8, 20
 EXACT_TO = 1e-8

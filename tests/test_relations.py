@@ -28,7 +28,7 @@ from docom.numerics import combine
 from docom.oracles import ProblemOracle
 from docom.problems import LeastSquares, Problem
 from docom.transports import InProcess
-from methods import plain_form
+from plain_forms import plain_form
 
 STEPS, SHORT = 200, 12
 BATCH = 3

@@ -32,7 +32,7 @@ from docom.problems import LeafSynthetic, LeastSquares, LogisticRegression, Modu
 from docom.records import Record, Run
 from docom.rng import BATCH, Key, batch_indices
 from docom.transports import InProcess
-from methods import with_all_methods
+from plain_forms import with_all_methods
 from test_algorithms_reference import CASES, adapted, compressed
 from test_relations import begin
 
