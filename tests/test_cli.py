@@ -109,10 +109,10 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
-def refused(answer: tuple[int, str, str], pattern: str) -> None:
+def refused(answer: tuple[int, str, str], pattern: str, status: int = 2) -> None:
     """One line on the error stream, status 2, no traceback."""
-    status, _, errors = answer
-    assert status == 2
+    found, _, errors = answer
+    assert found == status
     lines = [line for line in errors.splitlines() if not re.search(r": step \d+ of ", line)]
     assert len(lines) == 1, errors
     assert lines[0].startswith("docom: ")
@@ -268,9 +268,13 @@ def test_resume_is_careful(tmp_path: Path, call: Call) -> None:
         ("run synthetic --set gama=1", "docom has no gama; it takes .*gamma"),
         ("run synthetic --set gamma", "--set takes name=value, got 'gamma'"),
         ("run synthetic --algorithm lead", "lead needs a learning rate: give --lr"),
-        ("run synthetic --algorithm dsgd --compressor topk:0.1", "dsgd sends uncompressed vectors"),
+        ("run synthetic --algorithm dsgd --compressor topk:0.1", "dsgd sends uncompressed v"),
         ("run synthetic --agents 7 --topology hypercube", "hypercube.*7"),
-        ("run nothing.yaml", "No such file or directory: 'nothing.yaml'"),
+        ("run nothing.yaml", "there is no file nothing.yaml; `docom init nothing.yaml` writes one"),
+        ("run synthetic --resume --out nowhere", "nowhere holds no run to .*; leave out --resume to start one"),
+        ("run synthetic --resume --overwrite", "choose one of them"),
+        ("run synthetic --threads 1000000", "threads is at most 1,024, got 1000000"),
+        ("run synthetic --batch-size 10000000000", "batch_size is at most 10,000,000, got 10000000000"),
         ("run mnist --data nowhere", "mnist is not in nowhere; to get it: docom data get mnist"),
         ("run femnist --data nowhere", "femnist is not in nowhere; to get it: .*docom data add femnist"),
         ("compare synthetik", "unknown preset 'synthetik'; did you mean 'synthetic'"),
@@ -302,9 +306,92 @@ def test_errors_are_one_line(
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
+BOMB = "&a [x, x, x, x, x, x, x, x, x]"
+for level in "bcdefgh":
+    BOMB = f"&{level} [{BOMB}, {', '.join([f'*{chr(ord(level) - 1)}'] * 8)}]"
+
+
+@pytest.mark.parametrize(
+    ("changed", "pattern"),
+    [
+        (f"problem: {{name: least-squares, x: {BOMB}}}", "aliases .* are not read; write the value out"),
+        (f"label: {BOMB}", "aliases .* are not read"),
+        (f"label: {'[' * 3000}", "not valid YAML"),
+        ("label: [a, b]", "label is a text in one line"),
+        ('label: "two\\nlines"', "label is a text in one line"),
+        ("preset: ../../../x", "preset is a name of letters and digits"),
+        ("preset: 5", "preset is a text"),
+        ("until: 5", "until is a text"),
+        ("weights: {}", "weights is a text"),
+        ("threads: 1000000", "threads is at most 1,024"),
+        ("seed: 99999999999999999999999", "seed is at most"),
+        ("agent: 5", "unknown setting 'agent'; did you mean 'agents'"),
+        ("steps: many", "steps is a whole number >= 0, got 'many'"),
+    ],
+)
+def test_files_with_errors_are_refused_in_one_line(changed: str, pattern: str, tmp_path: Path, call: Call) -> None:
+    kept = [line for line in dump(SMALL).splitlines() if not line.startswith(changed.partition(":")[0])]
+    kept = [line for line in kept if not (changed.startswith("problem") and line.startswith("  "))]
+    (tmp_path / "bad.yaml").write_text("\n".join([*kept, changed]))
+    refused(call("run", tmp_path / "bad.yaml", "--out", tmp_path / "out"), pattern)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
+
+
+def test_other_files_are_no_configuration(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "a.yaml").mkdir()
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "c.yaml").write_text(f"label: {'x' * 2**20}")
+    refused(call("run", tmp_path / "a.yaml"), "a.yaml is a folder, and a YAML file is needed")
+    refused(call("run", tmp_path / "b.yaml"), "b.yaml is no text")
+    refused(call("run", tmp_path / "c.yaml"), "a configuration has at most 1,048,576 bytes, this file 1,048,583")
+
+
+def test_a_label_is_a_text_and_no_markup(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "run.yaml").write_text(dump(SMALL).replace("label: null", 'label: "[/foo] [red]a"'))
+    status, output, errors = call("run", tmp_path / "run.yaml", "--steps", 2, "--out", tmp_path / "run")
+    assert status == 0, errors
+    assert output.startswith("[/foo] [red]a: finished after 2")
+    assert "[/foo] [red]a: step 2 of 2" in errors
+
+
 def test_errors_in_a_process(tmp_path: Path) -> None:
     answer = docom("run", "synthetic", "--steps", 3, "--lr", "1e30", "--out", tmp_path / "[run]")
-    refused(answer, r"step \d: NaN or infinity in the \w+; docom has diverged, lower lr or gamma")
+    refused(answer, r"step \d: NaN or infinity in the \w+; docom has diverged, lower lr or gamma", status=3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "status", "words"),
+    [
+        (18, 3, r"diverged: not finite at step 18: loss worst, .*; lower lr, or gamma"),
+        (4, 3, r"diverged: the worst loss went from \S+ at step 0 to \S+ at step 4; lower lr"),
+    ],
+)
+def test_a_run_that_has_diverged_says_so_last(steps: int, status: int, words: str, tmp_path: Path, call: Call) -> None:
+    """Its models are still numbers, so nothing stops it; the last line and the exit status say it, also when asked again."""
+    problem = {"name": "least-squares", "samples": 20, "features": 10}
+    wild = RunConfig(algorithm="dsgd", problem=problem, agents=4, hyper={"lr": 10.0}, threads=1, eval_every=2)
+    (tmp_path / "run.yaml").write_text(dump(wild))
+    arguments = ("run", tmp_path / "run.yaml", "--steps", steps, "--out", tmp_path / "run")
+    for more in ((), ("--resume",)):
+        found, output, errors = call(*arguments, *more)
+        assert found == status, errors
+        assert f"dsgd: diverged after {steps} steps" in output
+        assert re.fullmatch(words + ".*", output.splitlines()[-1]), output
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["status"] == "diverged"
+    assert not float(summary["final"]["loss_worst"]) <= 1e5  # a number, or a text that JSON can hold, such as "NaN"
+
+
+def test_what_the_synthetic_preset_runs_by_default(tmp_path: Path, call: Call) -> None:
+    """The paper's gamma makes long runs diverge: it is measured, unless the paper's own settings are asked for."""
+    hyper = []
+    for number, more in enumerate(((), ("--paper",), ("--gamma", 0.2))):
+        out = tmp_path / str(number)
+        assert call("run", "synthetic", "--steps", 0, "--out", out, *more)[0] == 0
+        hyper.append(read(out / "config.yaml").hyper["gamma"])
+    assert hyper == ["auto", 0.2, 0.2]
+    (used,) = set(json.loads((tmp_path / "0/summary.json").read_text())["gamma"].values())
+    assert 0.1 < used < 0.18
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,9 @@ def test_every_setting_is_a_configuration(preset: Preset, setting: Setting, tmp_
     assert type(method) is ALGORITHMS[setting.algorithm]
     channel_gossip(method, parse_gossip(config.compressor))  # raises where the method would not use it
     assert parse(dump(config), tmp_path) == config
-    assert configure(preset.name, setting.algorithm, setting.compressor, {"threads": 1}, {}) == replace(
-        config, threads=1
-    )
+    given = preset.name, setting.algorithm, setting.compressor, {"threads": 1}, {}
+    assert configure(*given, paper=True) == replace(config, threads=1)
+    assert configure(*given) == replace(from_dict(preset.values(setting.stable)), threads=1)
 
 
 def test_tuned_values_follow_the_kind_of_compressor() -> None:
@@ -143,8 +143,9 @@ def test_tuned_values_follow_the_kind_of_compressor() -> None:
         config = configure("synthetic", algorithm, compressor, {}, given)
         return config.compressor, config.hyper
 
-    assert hyper(None, None) == ("topk:0.05", {"lr": 0.01, "gamma": 0.2, "beta": 0.01})
-    assert hyper("docom", "topk:0.2")[1]["gamma"] == 0.2  # top-k was tuned
+    assert hyper(None, None) == ("topk:0.05", {"lr": 0.01, "gamma": "auto", "beta": 0.01})  # the paper's diverges
+    assert configure("synthetic", None, None, {}, {}, paper=True).hyper == {"lr": 0.01, "gamma": 0.2, "beta": 0.01}
+    assert hyper("choco-sgd", "topk:0.2")[1]["gamma"] == 0.5  # top-k was tuned
     assert hyper("docom", "quantize:6") == ("quantize:6", {"lr": 0.01, "gamma": 0.6, "beta": 0.01})
     assert hyper("docom", "sign")[1]["gamma"] == "auto"  # that kind was not
     assert hyper("beer", None, gamma=0.3) == ("topk:0.05", {"lr": 0.01, "gamma": 0.3})

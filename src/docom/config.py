@@ -21,6 +21,11 @@ OPTIONS = ("lr", "gamma", "beta")  # step sizes with an option of their own on t
 # Settings that are whole numbers, with their smallest allowed value; those below may also be left out.
 LEAST = {"steps": 0, "eval_every": 1, "seed": 0, "agents": 1, "batch_size": 1, "eval_samples": 1, "grad_every": 1,
          "threads": 1}  # fmt: skip
+MOST = {"steps": 10**12, "eval_every": 10**12, "seed": 2**63 - 1, "agents": 10**6, "batch_size": 10**7, "eval_samples": 10**12,
+        "grad_every": 10**12, "threads": 1024}  # fmt: skip
+TEXTS = ("weights", "until", "preset", "label")  # that may be left out
+LONGEST_TEXT, LONGEST_FILE = 200, 2**20
+PRESET = re.compile(r"^[A-Za-z0-9][\w.+-]*$")  # a name, which also becomes a part of a folder's
 MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "threads")
 
 
@@ -70,6 +75,16 @@ class RunConfig:
             left_out = value is None and name in MAY_BE_LEFT_OUT
             if not left_out and (type(value) is not int or value < least):
                 raise ValueError(f"{name} is a whole number >= {least}, got {value!r}")
+            if not left_out and value > MOST[name]:
+                raise ValueError(f"{name} is at most {MOST[name]:,}, got {value}")
+        for name in TEXTS:
+            text = getattr(self, name)
+            if text is not None and not (isinstance(text, str) and len(text) <= LONGEST_TEXT and text.isprintable()):
+                raise ValueError(
+                    f"{name} is a text in one line of at most {LONGEST_TEXT} characters, got {str(text)[:60]!r}"
+                )
+        if self.preset is not None and not PRESET.match(self.preset):
+            raise ValueError(f"preset is a name of letters and digits, such as synthetic, got {self.preset!r}")
         for name in ("exact", "diagnose", "stop_on_divergence"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false, got {getattr(self, name)!r}")
@@ -125,11 +140,23 @@ def from_dict(values: dict[str, Any], folder: Path = Path()) -> RunConfig:
 
 def read(path: Path) -> RunConfig:
     """A configuration from a YAML file."""
+    return from_dict(read_yaml(path), path.parent)
+
+
+def read_yaml(path: Path) -> Any:
+    """The plain values of a YAML file."""
     try:
-        values = parse_yaml(path.read_text())
+        if path.stat().st_size > LONGEST_FILE:
+            raise ValueError(f"a configuration has at most {LONGEST_FILE:,} bytes, this file {path.stat().st_size:,}")
+        return parse_yaml(path.read_text())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}; `docom init {path}` writes one to start from") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{path} is a folder, and a YAML file is needed") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text (UTF-8), and a YAML file is needed") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return from_dict(values, path.parent)
 
 
 def parse_yaml(text: str) -> Any:
@@ -137,7 +164,12 @@ def parse_yaml(text: str) -> Any:
     import yaml
 
     try:
+        # A few lines of aliases of aliases stand for more values than any memory holds.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise ValueError("aliases (*name) are not read; write the value out where it is needed")
         return yaml.load(text, _with_scientific(yaml.SafeLoader))
+    except RecursionError:
+        raise ValueError("not valid YAML: too many levels, one inside the other") from None
     except yaml.YAMLError as error:
         raise ValueError(f"not valid YAML: {' '.join(str(error).split())}") from None
 

@@ -184,9 +184,15 @@ class RunFolder:
         return found if isinstance(found, dict) else {}
 
     def ended(self) -> str | None:
-        """How the run ended, "finished" or "stopped"; None if it is not complete."""
+        """How the run ended, "finished", "stopped" or "diverged"; None if it is not complete.
+
+        A run that broke off when its numbers ran away has no model, and may be tried again.
+        """
         status = (self.summary() or {}).get("status")
-        return status if status in ("finished", "stopped") else None
+        done = status in ("finished", "stopped") or (
+            status == "diverged" and (self.path / "model.safetensors").is_file()
+        )
+        return str(status) if done else None
 
     def finish(self, summary: dict[str, Any], model: Tensor, layout: Layout) -> None:
         """Write the average model and the summary."""

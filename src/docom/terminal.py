@@ -20,7 +20,7 @@ class StepBar:
         self.bar: Progress | None = None
         if self.console.is_terminal:
             self.bar = Progress(
-                TextColumn("{task.description:<28}"),
+                TextColumn("{task.description:<28}", markup=False),
                 BarColumn(bar_width=30),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]:>12}"),
@@ -56,7 +56,9 @@ class StepBar:
                 self.bar.reset(self.task, completed=int(record["step"]))
             self.bar.update(self.task, loss=loss)
         else:
-            self.console.print(f"{self.label}: step {record['step']:,} of {self.steps:,}, {loss}", highlight=False)
+            self.console.print(
+                f"{self.label}: step {record['step']:,} of {self.steps:,}, {loss}", highlight=False, markup=False
+            )
 
     def note(self, text: str) -> None:
         """See `docom.loop.Progress`."""

@@ -94,6 +94,9 @@ def run(
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's step sizes, also where long runs with them diverge.")
+    ] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Bits that agree with runs of real processes.")] = False,
     eval_every: Every = None,
     eval_samples: Samples = None,
@@ -122,7 +125,10 @@ def run(
     ] = 300,
     plugin: Plugins = None,
 ) -> None:
-    """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor."""
+    """Run one method. What is not given comes from the preset's tuned values for that method and kind of compressor.
+
+    Exit status: 0, or 2 after an error, 3 for a run that has diverged, 130 for one that was interrupted.
+    """
     from docom.cli import commands
 
     given = {
@@ -133,7 +139,7 @@ def run(
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
     launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite)
-    commands.run(what, algorithm, compressor, given, rates, hyper or [], data, launch)
+    commands.run(what, algorithm, compressor, given, rates, hyper or [], data, launch, paper)
 
 
 @app.command()
@@ -143,7 +149,9 @@ def compare(
     steps: Steps = None,
     eval_every: Every = None,
     only: Annotated[str | None, _option("--only", "Methods to run, separated by commas.")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Only the settings the paper itself gives.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The settings the paper itself gives, with its step sizes.")
+    ] = False,
     jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1)] = None,
     device: Device = None,
     data: Data = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from docom import plugins, presets
 from docom.algorithms import ALGORITHMS, find
@@ -29,6 +31,8 @@ COMPARISON = "DOCOM_COMPARISON"  # the process id of the `docom compare` that ha
 STARTED_BY_LAUNCHER = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS")
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
 FAILED = 2
+DIVERGED = 3  # of a run whose numbers ran away
+STATUSES = {"interrupted": INTERRUPTED, "diverged": DIVERGED}
 MENDABLE = (ValueError, TypeError, OSError, FloatingPointError)  # errors that are one line, not a traceback
 
 
@@ -54,13 +58,14 @@ def run(
     extra: list[str],
     data: Path | None,
     launch: Launch,
+    paper: bool = False,
 ) -> None:
     """See `docom.cli.app.run`."""
     from docom.team import join
 
     settings = {key: value for key, value in given.items() if value is not None}
     hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
-    config = configure(what, algorithm, compressor, settings, hyper)
+    config = configure(what, algorithm, compressor, settings, hyper, paper)
     if (parent := _starter(os.environ)) is not None:
         end_with(parent)
     with warnings.catch_warnings():
@@ -76,8 +81,8 @@ def run(
         if team.world == 1:
             raise
         team.abandon(_told(error))
-    if status == "interrupted":
-        raise SystemExit(INTERRUPTED)
+    if status in STATUSES:
+        raise SystemExit(STATUSES[status])
 
 
 def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
@@ -100,11 +105,11 @@ def _told(error: BaseException) -> int:
         return int(error.code or 0)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    if isinstance(error, MENDABLE):
-        tell(error)
-    else:
+    if not isinstance(error, MENDABLE):
         traceback.print_exc()
-    return FAILED
+        return FAILED
+    tell(error)
+    return status_of(error)
 
 
 def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team: Team) -> str:
@@ -125,7 +130,7 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
         outcome = executed(bar)
     final = outcome.records[-1]
     table = Table(
-        title=f"{label}: {outcome.status} after {final['step']:,} steps",
+        title=Text(f"{label}: {outcome.status} after {final['step']:,} steps"),  # a label is no markup
         show_header=False,
         title_justify="left",
         box=None,
@@ -140,7 +145,14 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
         say(outcome.advice)
     if outcome.status == "interrupted":
         say(f"saved; continue with: {_resume_command(launch.command, folder)}")
+    if outcome.divergence is not None:
+        say(f"{'diverged' if outcome.status == 'diverged' else 'warning'}: {outcome.divergence}")
     return outcome.status
+
+
+def status_of(error: Exception) -> int:
+    """The exit status of an error that is told in one line."""
+    return DIVERGED if isinstance(error, FloatingPointError) else FAILED
 
 
 def tell(error: Exception) -> None:
@@ -156,9 +168,17 @@ def say(text: str) -> None:
 
 
 def configure(
-    what: str, algorithm: str | None, compressor: str | None, settings: dict[str, Any], hyper: dict[str, Any]
+    what: str,
+    algorithm: str | None,
+    compressor: str | None,
+    settings: dict[str, Any],
+    hyper: dict[str, Any],
+    paper: bool = False,
 ) -> RunConfig:
-    """A complete configuration from a preset or a file and what was given on the command line."""
+    """A complete configuration from a preset or a file and what was given on the command line.
+
+    paper: with a preset's step sizes as the paper has them, also where long runs with them diverge.
+    """
     path = Path(what)
     if path.suffix in (".yaml", ".yml"):
         base = read(path)
@@ -172,6 +192,7 @@ def configure(
         return _with_threads(replace(base, hyper=merged, **_zero_is_none(changed)))
     preset = presets.find(what)
     setting = _tuned(preset, algorithm, compressor)
+    setting = setting if paper else setting.stable
     values = preset.values(setting) | settings | {"plugins": plugins.given()}
     values["hyper"] = setting.hyper | hyper
     return _with_threads(RunConfig(**_zero_is_none(values)))
@@ -200,7 +221,7 @@ def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Set
             found = Setting(name, "topk:0.05" if needs else "none", {}, preset.default.batch_size)
         elif compressor is not None:  # its consensus steps were tuned for another kind of compressor
             steps = {step for step, size in find(name).step_sizes().items() if size.consensus_of}
-            found = replace(found, hyper=found.hyper | dict.fromkeys(steps & set(found.hyper), AUTO))
+            found = replace(found, hyper=found.hyper | dict.fromkeys(steps & set(found.hyper), AUTO), instead={})
     return found if compressor is None else replace(found, compressor=compressor)
 
 
@@ -225,8 +246,8 @@ def slug(config: RunConfig) -> str:
     from hashlib import sha256
 
     start = config.preset or config.problem["name"]
-    kind = config.compressor.replace(":", "-").replace(",", "-").replace("=", "-")
-    return f"{start}-{config.algorithm}-{kind}-seed{config.seed}-{sha256(dump(config).encode()).hexdigest()[:8]}"
+    words = f"{start}-{config.algorithm}-{config.compressor}-seed{config.seed}"
+    return f"{re.sub(r'[^A-Za-z0-9.+-]', '-', words)}-{sha256(dump(config).encode()).hexdigest()[:8]}"
 
 
 def data_folder(data: Path | None) -> Path:

@@ -16,9 +16,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from docom import plugins, presets
-from docom.cli.commands import COMPARISON, INTERRUPTED, data_folder, say
+from docom.cli.commands import COMPARISON, DIVERGED, INTERRUPTED, data_folder, say
 from docom.config import RunConfig, dump, from_dict
 from docom.ownership import owned
 from docom.presets import Setting
@@ -108,8 +109,11 @@ def compare(
     for job in failed:
         last = (job.folder / "log.txt").read_text().strip().splitlines()[-1:]
         say(f"failed: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
-    if failed:
-        raise SystemExit(1)
+    diverged = [job for job in good if RunFolder(job.folder).ended() == "diverged"]
+    for job in diverged:
+        say(f"diverged: {job.label} (see the end of {job.folder / 'log.txt'})")
+    if failed or diverged:
+        raise SystemExit(1 if failed else DIVERGED)
 
 
 def _refuse_other_runs(work: list[Job]) -> None:
@@ -126,7 +130,7 @@ def _refuse_other_runs(work: list[Job]) -> None:
 def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list[Setting]:
     from docom.names import nearest
 
-    settings = [setting for setting in preset.settings if not (paper and setting.ours)]
+    settings = [setting if paper else setting.stable for setting in preset.settings if not (paper and setting.ours)]
     if only is None:
         return settings
     known = {setting.algorithm for setting in settings}
@@ -149,7 +153,7 @@ def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list
         say("everything is done already; nothing to run")
         return []
     bar = Progress(
-        TextColumn("{task.description:<34}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description:<34}", markup=False), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(),
         console=console, disable=not console.is_terminal,
     )  # fmt: skip
     waiting, running, failed = list(work), list[Job](), list[Job]()
@@ -169,10 +173,10 @@ def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list
                     bar.update(tasks[job.label], completed=job.step())
                     if code is not None:
                         running.remove(job)
-                        if code != 0:
+                        if code != 0 and not job.done:
                             failed.append(job)
                         if not console.is_terminal:
-                            say(f"{job.label}: {'done' if code == 0 else 'failed'}")
+                            say(f"{job.label}: {'failed' if job in failed else 'done'}")
     except KeyboardInterrupt:
         for job in running:
             assert job.process is not None
@@ -223,7 +227,7 @@ def _table(jobs: list[Job]) -> Table:
         for name, (_, shown) in COLUMNS.items():
             values = [final[name] for final in finals if name in final]
             cells.append(shown(sum(values) / len(values)) if values else "")
-        table.add_row(label, *cells)
+        table.add_row(Text(label), *cells)
     table.caption = "worst over agents; Mbit: sent by one agent, by the paper's formula"
     return table
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from docom.diagnostics.divergence import Divergence, advice, diverging
+from docom.diagnostics.divergence import LOWER, Divergence, advice, diverging, ran_away
 from docom.diagnostics.everyone import Alone, Everyone
 from docom.diagnostics.live import PARTS, Diagnostics
 from docom.diagnostics.measured_constants import (
@@ -22,6 +22,7 @@ from docom.diagnostics.measured_constants import (
 )
 
 __all__ = [
+    "LOWER",
     "PARTS",
     "Alone",
     "Diagnostics",
@@ -34,6 +35,7 @@ __all__ = [
     "local_gradients",
     "mean_square_smoothness",
     "measure_constants",
+    "ran_away",
     "smoothness",
     "strong_convexity",
     "variance",

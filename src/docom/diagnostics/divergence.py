@@ -23,6 +23,8 @@ POINTS = 6
 GROWTH = 10.0
 GREW = 2.0  # the gradient at the mean must have grown by this factor to count as the cause
 SLOWING = 0.75  # below this ratio of the growth rates of the second and the first half a series is slowing down
+RAN_AWAY = 100.0  # the last loss must exceed the first by this factor
+LOWER = "lower lr, or gamma (gamma=auto measures one that this graph and compressor bear)"
 WATCHED = (("potential", 1.0), ("consensus_gap", 2.0), ("grad_norm_at_mean", 2.0))  # and its power: all are squares
 
 
@@ -52,6 +54,22 @@ def diverging(records: Sequence[Record]) -> Divergence | None:
             if (found := _growing(key, power, series[-POINTS * stretch :], stretch)) is not None:
                 return found
             stretch *= 2
+    return None
+
+
+def ran_away(records: Sequence[Record]) -> str | None:
+    """How a run has diverged, seen from its end: by a number that is none, or by a loss far above all before; else None."""
+    first, last = records[0], records[-1]
+    infinite = [key for key, value in last.items() if not math.isfinite(value)]
+    if infinite:
+        names = ", ".join(key.replace("_", " ") for key in infinite)
+        return f"not finite at step {int(last['step']):,}: {names}; {LOWER}"
+    losses = [record["loss_worst"] for record in records if "loss_worst" in record]
+    if losses and losses[-1] == max(losses) > RAN_AWAY * abs(losses[0]):
+        return (
+            f"the worst loss went from {losses[0]:.4g} at step {int(first['step']):,} to {losses[-1]:.4g} at step "
+            f"{int(last['step']):,}; {LOWER}"
+        )
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from docom import checkpoint, plugins
 from docom.config import RunConfig, dump, parse_yaml
+from docom.diagnostics import LOWER, diverging, ran_away
 from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
 from docom.ownership import owned
@@ -26,12 +27,16 @@ NEW, ANEW, AGAIN = "new", "anew", "again"
 
 @dataclass
 class Outcome:
-    """How a run ended: "finished", "stopped" (until was reached) or "interrupted"."""
+    """How a run ended: "finished", "stopped" (until was reached, or it was seen to diverge), "interrupted" or "diverged".
+
+    advice: which step size to lower, where ``--diagnose`` has seen the run diverge. divergence: what its records say of that.
+    """
 
     status: str
     records: list[Record]
     folder: Path
-    advice: str | None = None  # which step size to lower, if the run diverges
+    advice: str | None = None
+    divergence: str | None = None
 
 
 def execute(
@@ -73,7 +78,8 @@ def execute(
         # The first process checks the folder, before any process writes.
         found = team.words(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
         if found not in (NEW, ANEW, AGAIN):
-            return Outcome(found, files.records(), folder)
+            records = files.records()
+            return Outcome(found, records, folder, divergence=_divergence(records))
         return _execute(config, files, home, found, progress, command, checkpoint_seconds, team)
 
 
@@ -163,6 +169,8 @@ def _execute(
                 files.note(summary("diverged") | {"error": str(error)})
             raise
         status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
+        if team.leads and status == "finished" and ran_away(training.records) is not None:
+            status = "diverged"
         run = simulation.finish(training)
         mean = None if status == "interrupted" else all_agents(team).mean(run.x, whole.agents)
     if team.leads:
@@ -170,7 +178,16 @@ def _execute(
             files.note(summary(status))
         else:
             files.finish(summary(status), mean, whole.layout)
-    return Outcome(status, training.records, files.path, inspector.advice)
+    divergence = _divergence(training.records) if team.leads and inspector.advice is None else None
+    return Outcome(status, training.records, files.path, inspector.advice, divergence)
+
+
+def _divergence(records: list[Record]) -> str | None:
+    """What the records of a run say of its divergence: that it has diverged, or that it is on the way."""
+    if not records:
+        return None
+    growing = diverging(records)
+    return ran_away(records) or (None if growing is None else f"{growing}; {LOWER}")
 
 
 def _begin(files: RunFolder, config: RunConfig, command: str, found: str, team: Team) -> None:
