@@ -94,6 +94,7 @@ def work(steps: int, warm_up: int) -> None:
         started = time.perf_counter()
         with clock.part("other"):
             training.take_step()
+            team.meets(False, always=False)  # as a run does, which may have something to save
         times.append(time.perf_counter() - started)
     mine = {name: 1e3 * spent / steps for name, spent in clock.spent.items()}
     mine["cpu"] = 1e3 * (time.process_time() - before) / steps

@@ -1,7 +1,7 @@
 """A small convolutional network, trained by agents that see different classes and send 5% of the numbers.
 
 python examples/convnet.py                            one agent
-torchrun --nproc-per-node 4 examples/convnet.py       four, on a ring
+torchrun --nproc-per-node 4 examples/convnet.py       four, on a ring; also with srun -n 4 python, mpirun -n 4 python
 """
 
 import os
@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import docom
+from docom.team import detect
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-agent, agents = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-device = torch.device("cuda", agent % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+placed = detect(os.environ)  # what torchrun, srun or mpirun says; None where nothing of the kind has started this
+gpu = 0 if placed is None else placed.local_rank % max(1, torch.cuda.device_count())
+device = torch.device("cuda", gpu) if torch.cuda.is_available() else torch.device("cpu")
 looks = F.avg_pool2d(torch.randn(10, 1, 18, 18, generator=torch.Generator().manual_seed(0)), 3, 1)  # of ten classes
 
 
@@ -34,6 +36,7 @@ opt = docom.optim.Decentralized(
     model.parameters(), docom.DoCoM(lr=0.05, gamma="auto", beta=0.1), topology="ring", compressor="topk:0.05",
     model=model, buffers="average",
 )  # fmt: skip
+agent, agents = opt.agent, opt.agents
 for step in range(steps):
     own = range(agent, 10, agents)  # classes that nobody else has
     x, y = batch(own, 256 if step == 0 else 32, seed=1 + step * agents + agent)

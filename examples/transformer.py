@@ -1,7 +1,7 @@
 """A small character-level transformer; every agent reads another module of Python's own library.
 
 python examples/transformer.py                        one agent
-torchrun --nproc-per-node 4 examples/transformer.py   four, on a ring
+torchrun --nproc-per-node 4 examples/transformer.py   four, on a ring; also with srun -n 4 python, mpirun -n 4 python
 """
 
 import os
@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import docom
+from docom.team import detect
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-agent = int(os.environ.get("RANK", 0))
-device = torch.device("cuda", agent % torch.cuda.device_count()) if torch.cuda.is_available() else torch.device("cpu")
+placed = detect(os.environ)  # what torchrun, srun or mpirun says; None where nothing of the kind has started this
+agent, gpu = (0, 0) if placed is None else (placed.rank, placed.local_rank % max(1, torch.cuda.device_count()))
+device = torch.device("cuda", gpu) if torch.cuda.is_available() else torch.device("cpu")
 sources = [Path(os.__file__).with_name(f"{name}.py").read_bytes() for name in ("argparse", "inspect", "random", "ast")]
 texts = [torch.tensor(list(source), device=device) % 128 for source in sources]
 WIDTH, LENGTH = 64, 64

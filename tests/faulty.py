@@ -72,7 +72,7 @@ def damaging(trade: Any, damage: Any) -> Any:
 def reframed(data: bytes, **changes: Any) -> bytes:
     """The same message with a header that says something else, and a fitting checksum."""
     header = wire.parse_header(data)
-    place = {name: getattr(header, name) for name in ("run", "sender", "variable", "step", "meet")}
+    place = {name: getattr(header, name) for name in ("run", "sender", "variable", "step")}
     return wire.frame(data[wire.HEADER_SIZE :], **(place | changes))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 TESTS = Path(__file__).parent
 
@@ -25,6 +28,15 @@ def torchrun(world: int, *arguments: str, restarts: int = 0) -> list[str]:
         sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port", str(free_port()),
         "--max-restarts", str(restarts), *arguments,
     ]  # fmt: skip
+
+
+def mpirun(world: int, *arguments: str) -> list[str]:
+    """The command that starts ``world`` processes of Python under Open MPI."""
+    pytest.importorskip("mpi4py")
+    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+    if found is None:
+        pytest.skip("there is no mpirun")
+    return [found, "--allow-run-as-root", "--oversubscribe", "-n", str(world), sys.executable, *arguments]
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -22,7 +21,7 @@ from docom.runner import execute
 from docom.team import BACKENDS, Team, detect, join
 from docom.team.launchers import Placement, first_host
 from docom.transports import blocks
-from launching import finish, free_port, start, torchrun
+from launching import finish, free_port, mpirun, start, torchrun
 
 SETTINGS = {
     "algorithm": "docom",
@@ -144,18 +143,10 @@ def test_processes_leave_the_folder_that_the_simulator_leaves(settings: Path, tm
 # --- MPI ----------------------------------------------------------------------------------------------------
 
 
-def mpirun(world: int) -> list[str]:
-    pytest.importorskip("mpi4py")
-    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-    if found is None:
-        pytest.skip("there is no mpirun")
-    return [found, "--allow-run-as-root", "--oversubscribe", "-n", str(world)]
-
-
 def test_mpi_gives_the_numbers_of_the_simulator(settings: Path, tmp_path: Path, simulated: Path) -> None:
     folder = tmp_path / "run"
     command = [
-        *mpirun(5), sys.executable, "-m", "docom", "run", str(settings), "--backend", "mpi", "--out", str(folder),
+        *mpirun(5), "-m", "docom", "run", str(settings), "--backend", "mpi", "--out", str(folder),
     ]  # fmt: skip
     done = finish(command)
     assert done.returncode == 0, done.stderr
@@ -204,9 +195,7 @@ def test_processes_of_slurm(settings: Path, tmp_path: Path, simulated: Path) -> 
 @pytest.mark.slow
 def test_mpirun_without_mpi(settings: Path, tmp_path: Path, simulated: Path) -> None:
     """Open MPI starts the processes, gloo carries the messages."""
-    all_end_well(
-        [([*mpirun(2), sys.executable, "-m", "docom", "run", str(settings), "--out", str(tmp_path / "run")], {})]
-    )
+    all_end_well([([*mpirun(2), "-m", "docom", "run", str(settings), "--out", str(tmp_path / "run")], {})])
     close_records(tmp_path / "run", simulated)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["backend"] == "gloo"
 

@@ -272,7 +272,7 @@ def test_processes_that_differ_do_not_start(
 def test_an_interrupted_run_is_saved_by_all_and_goes_on(
     number: int, settings: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
-    """No checkpoint but the one that the signal asks for: the processes agree on its step in their frames."""
+    """No checkpoint but the one that the signal asks for: the processes agree on its step over the control channel."""
     folder = tmp_path / "run"
     launcher = start(command(settings, folder), FAULT='{"pace": 0.3}')
     while not (folder / "metrics.jsonl").exists() or len(records(folder)) < 2:

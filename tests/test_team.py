@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from docom.team import OpenMeeting, Placement
+from docom.team import OpenRendezvous, Placement
 from docom.team.launchers import tasks_here
-from docom.team.meeting import _listener, is_loopback, meet
 from docom.team.processes import _both
-from launching import TESTS, finish, free_port, start, torchrun
+from docom.team.rendezvous import _listener, is_loopback, open_store
+from launching import TESTS, finish, free_port, mpirun, start, torchrun
 
 # --- where they meet ----------------------------------------------------------------------------------------
 
@@ -26,12 +25,12 @@ def test_a_port_in_use_is_said_in_our_words() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ValueError, match=f"port {port}.*in use on this host; set MASTER_PORT to a free port"):
-            meet(Placement(0, 2, 0, "127.0.0.1", port), patience=1)
+            open_store(Placement(0, 2, 0, "127.0.0.1", port), patience=1)
 
 
 def test_nobody_to_meet() -> None:
     with pytest.raises(ValueError, match=r"do not meet at 127\.0\.0\.1:.*MASTER_ADDR and MASTER_PORT must be the same"):
-        meet(Placement(1, 2, 1, "127.0.0.1", free_port()), patience=0.2)
+        open_store(Placement(1, 2, 1, "127.0.0.1", free_port()), patience=0.2)
 
 
 def test_on_one_host_nobody_else_can_reach_the_meeting_point() -> None:
@@ -47,10 +46,10 @@ def test_an_open_meeting_point_is_warned_of(agent_store: bool, risk: str) -> Non
     name = socket.gethostname()
     assert not is_loopback(name)
     with (
-        pytest.warns(OpenMeeting, match=f"meet at {name}:.*, open to other hosts and without a password.*{risk}"),
+        pytest.warns(OpenRendezvous, match=f"meet at {name}:.*, open to other hosts and without a password.*{risk}"),
         pytest.raises(ValueError, match="do not meet"),
     ):
-        meet(Placement(0, 2, 0, name, free_port(), agent_store=agent_store), patience=0.2)
+        open_store(Placement(0, 2, 0, name, free_port(), agent_store=agent_store), patience=0.2)
 
 
 @pytest.mark.parametrize(("host", "count"), [(0, 4), (1, 4), (2, 1)])
@@ -88,17 +87,9 @@ def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(out.read_text()))
 
 
-def mpirun(*arguments: str) -> list[str]:
-    pytest.importorskip("mpi4py")
-    found = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-    if found is None:
-        pytest.skip("there is no mpirun")
-    return [found, "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, *arguments]
-
-
 @pytest.mark.parametrize("backend", ["mpi", pytest.param("gloo", marks=pytest.mark.slow)])
 def test_optimizers_under_mpirun(backend: str, tmp_path: Path, by_torchrun: dict[str, Any]) -> None:
-    done = finish(mpirun(SCRIPT, str(tmp_path / "out"), *([backend] if backend == "mpi" else [])))
+    done = finish(mpirun(2, SCRIPT, str(tmp_path / "out"), *([backend] if backend == "mpi" else [])))
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out").read_text()) == by_torchrun | {"backend": backend}
 
@@ -114,7 +105,7 @@ def test_optimizers_under_slurm(tmp_path: Path, by_torchrun: dict[str, Any]) -> 
     for process in running:
         _, said = process.communicate(timeout=240)
         assert process.returncode == 0, said
-        assert "OpenMeeting" not in said, "one host: the processes meet on its loopback address"
+        assert "OpenRendezvous" not in said, "one host: the processes meet on its loopback address"
     assert json.loads((tmp_path / "out").read_text()) == by_torchrun
 
 

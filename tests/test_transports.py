@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from docom.transports import ExchangeError, FrameRefused, PeerLost, Routes, blocks
 from docom.weights import network
 from docom.wire import HEADER_SIZE
-from launching import TESTS, finish, torchrun
+from launching import TESTS, finish, mpirun, torchrun
+from same_numbers import AGENTS
 
 TOPOLOGIES = ("ring", "complete", "star", "erdos-renyi:0.4", "path")
 
@@ -85,9 +86,20 @@ def test_bytes_really_sent_are_those_of_the_simulator_and_a_header_a_message(tra
 
 def test_all_processes_meet_after_the_same_step(traffic: dict[str, Any]) -> None:
     """Whoever asks, and whenever: all stop at one step, and not before it can be known everywhere."""
-    for asked, met in traffic["meetings"]:
+    check_meetings(traffic["meetings"], traffic["world"])
+
+
+def check_meetings(meetings: list[tuple[int, list[int]]], world: int) -> None:
+    diameter = Routes.of(network("ring", AGENTS, None, 0).neighbours, 0, world).diameter
+    for asked, met in meetings:
         assert len(set(met)) == 1, (asked, met)
-        assert met[0] > max(asked)
+        assert asked < met[0] <= asked + diameter + 1
+
+
+def test_all_processes_meet_after_the_same_step_over_mpi(tmp_path: Path) -> None:
+    done = finish(mpirun(3, str(TESTS / "traffic.py"), str(tmp_path / "counts.json"), "mpi"))
+    assert done.returncode == 0, done.stderr
+    check_meetings(json.loads((tmp_path / "counts.json").read_text())["meetings"], 3)
 
 
 def test_the_gradient_of_the_old_model_is_computed_while_the_message_travels(traffic: dict[str, Any]) -> None:

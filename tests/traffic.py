@@ -1,4 +1,7 @@
-"""Under torchrun: what the transport counts, when processes meet, and what is computed on the way, as JSON in a file."""
+"""What the transport counts, when processes meet, and what is computed on the way, as JSON in a file.
+
+``torchrun ... traffic.py OUT``; ``mpirun ... python traffic.py OUT mpi`` for the meetings alone, over MPI.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import docom
 from docom.simulator import Simulation
 from docom.team import Processes, join
 from same_numbers import AGENTS, COMPRESSORS, small_problem
+from trajectories import adapted
 
 STEPS = 5
 METHODS: dict[str, docom.Algorithm] = {
@@ -48,15 +52,19 @@ def counted(team: Processes, algorithm: docom.Algorithm, compressor: str) -> dic
 
 
 def met(team: Processes, asking: dict[int, int]) -> list[int]:
-    """The step after which each process meets the others, when some ask before some steps."""
+    """The step after which each process meets the others, when some ask after some steps."""
     training, _ = begin(team, METHODS["docom"])
-    assert team.framed is not None
     while True:
-        if asking.get(team.rank) == training.step:
-            team.framed.ask_to_meet()
         training.take_step()
-        if team.framed.step_done():
+        if team.meets(asking.get(team.rank) == training.step, always=False):
             return [int(said) for said in team.words(str(training.step))]
+
+
+def meetings(team: Processes) -> list[tuple[int, list[int]]]:
+    """The step after which the first asks, and those after which all meet."""
+    last = team.world - 1
+    wishes = ({0: 2}, {last: 3}, {0: 4, last: 2}, dict.fromkeys(range(team.world), 1), {0: 2, 1: 3, last: 4})
+    return [(min(asking.values()), met(team, asking)) for asking in wishes]
 
 
 def ahead(team: Processes, algorithm: docom.Algorithm) -> int:
@@ -77,17 +85,13 @@ def ahead(team: Processes, algorithm: docom.Algorithm) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    team = join(os.environ)
+    team = join(os.environ, *sys.argv[2:])
     assert isinstance(team, Processes)
-    found: dict[str, Any] = {"cases": {}, "meetings": []}
-    for compressor in COMPRESSORS:
-        found["cases"][f"docom {compressor}"] = counted(team, METHODS["docom"], compressor)
-    found["cases"]["gt-hsgd"] = counted(team, METHODS["gt-hsgd"], "none")
-    last = team.world - 1
-    for asking in ({0: 2}, {last: 3}, {0: 4, last: 2}, dict.fromkeys(range(team.world), 1), {0: 2, 1: 3, last: 4}):
-        found["meetings"].append([min(asking.values()), met(team, asking)])
-    found["meetings"] = [[[first], steps] for first, steps in found["meetings"]]
-    found["overlap"] = {name: ahead(team, method) for name, method in METHODS.items()}
+    found: dict[str, Any] = {"meetings": meetings(team)}
+    if team.backend != "mpi":
+        found["cases"] = {f"docom {how}": counted(team, adapted(METHODS["docom"], how), how) for how in COMPRESSORS}
+        found["cases"]["gt-hsgd"] = counted(team, METHODS["gt-hsgd"], "none")
+        found["overlap"] = {name: ahead(team, method) for name, method in METHODS.items()}
     assert AGENTS == 7
     if team.leads:
         Path(sys.argv[1]).write_text(json.dumps(found))

@@ -11,10 +11,10 @@ This package does not know what a team computes: see `docom.distribute` for runs
 from __future__ import annotations
 
 from docom.team.launchers import Placement, detect
-from docom.team.meeting import OpenMeeting
 from docom.team.processes import Processes
+from docom.team.rendezvous import OpenRendezvous
 from docom.team.start import BACKENDS, join
 from docom.team.talk import Talk
 from docom.team.team import Team
 
-__all__ = ["BACKENDS", "OpenMeeting", "Placement", "Processes", "Talk", "Team", "detect", "join"]
+__all__ = ["BACKENDS", "OpenRendezvous", "Placement", "Processes", "Talk", "Team", "detect", "join"]

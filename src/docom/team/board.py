@@ -11,22 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from docom.team.store import Store
 
 GRACE = 1.5  # seconds until all processes that can write notes have done so
-
-
-class Store(Protocol):
-    """The part of a store of ``torch.distributed`` that is used."""
-
-    def set(self, key: str, value: str) -> None:
-        """Write."""
-
-    def get(self, key: str) -> bytes:
-        """Read a value."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all of these keys exist."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.team.board import Board, Store
+from docom.team.board import Board
+from docom.team.control import Control
+from docom.team.meetings import Meetings
+from docom.team.store import Store
 from docom.team.talk import Talk
 from docom.team.team import Team
 from docom.transports import ExchangeError, Framed, PeerLost, Post, RanksLost, Transport, blocks
@@ -30,6 +33,7 @@ class Processes(Team):
 
     Args:
         post: moves bytes between them.
+        control: carries what they say beside variables while a run goes on.
         store: where a process that fails writes why; None if there is no such place.
         backend: gloo, nccl or mpi.
         local_rank: the number of this process on its host, and of its GPU.
@@ -40,15 +44,24 @@ class Processes(Team):
     """
 
     def __init__(
-        self, post: Post, store: Store | None, backend: str, local_rank: int = 0, restarts: int = 0, launch: str = ""
+        self,
+        post: Post,
+        control: Control,
+        store: Store | None,
+        backend: str,
+        local_rank: int = 0,
+        restarts: int = 0,
+        launch: str = "",
     ) -> None:
         super().__init__()
-        self.post, self.local_rank, self.restarts, self.launch = post, local_rank, restarts, launch
+        self.post, self.control, self.local_rank = post, control, local_rank
+        self.restarts, self.launch = restarts, launch
         self.backend: str = backend
         self.rank, self.world = post.rank, post.world
         self.talk = Talk(post)
         self.framed: Framed | None = None
-        self.n = 0
+        self.meetings: Meetings | None = None
+        self.n = self.steps = 0
         self.failing = False
         self.run = self.talk.run = self.talk.first_s(os.urandom(wire.frames.RUN_SIZE))
         self.board = None if store is None else Board(store, self.rank, self.run.hex())
@@ -104,11 +117,20 @@ class Processes(Team):
 
     def meets(self, wanted: bool, always: bool) -> bool:
         """See `Team.meets`."""
-        if self.framed is None:
+        self.steps += 1
+        if always or self.framed is None:
             return wanted or always
-        if wanted and not always:
-            self.framed.ask_to_meet()
-        return self.framed.step_done() or always
+        if self.meetings is None:
+            self.meetings = Meetings(self.framed.routes.diameter)
+            self.control.on("meet", self.meetings.heard)
+            self.control.open(self.run)
+        self.control.attend()
+        if wanted and (proposal := self.meetings.proposal(self.steps)):
+            try:
+                self.control.tell("meet", **proposal)
+            except RanksLost as error:
+                raise PeerLost([], error.reason, error.ranks) from None
+        return self.meetings.now(self.steps)
 
     def hurry(self) -> None:
         """See `Team.hurry`."""
@@ -175,6 +197,7 @@ class Processes(Team):
     def leave(self) -> None:
         """See `Team.leave`."""
         self.words("")  # no process may close a connection on which another one still waits
+        self.control.close()
         self.post.close()
 
     def abandon(self, status: int) -> None:

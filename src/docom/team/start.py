@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 
 from docom.names import nearest
-from docom.team.board import Store
+from docom.team.control import StoreControl
 from docom.team.launchers import LAUNCHERS, Placement, detect
-from docom.team.meeting import meet
 from docom.team.processes import Processes
+from docom.team.rendezvous import open_store
+from docom.team.store import Store
 from docom.team.team import Team
 from docom.transports import TorchPost
 
@@ -75,12 +76,20 @@ def _of_launcher(placement: Placement, backend: str | None, peer_timeout: float,
             )
         where = device if device.index is not None else torch.device("cuda", placement.local_rank)
         torch.cuda.set_device(where)
-    store = meet(placement, peer_timeout)
+    store = open_store(placement, peer_timeout)
     _agree_on(backend, store, placement.rank)
     dist.init_process_group(backend, store=store, rank=placement.rank, world_size=placement.world, timeout=NEVER)
     post = TorchPost(dist.group.WORLD, peer_timeout, where, closes=True)
     atexit.register(post.close)
-    return Processes(post, store, backend, placement.local_rank, placement.restarts, _launch(store, placement))
+    return Processes(
+        post,
+        StoreControl(store, post),
+        store,
+        backend,
+        placement.local_rank,
+        placement.restarts,
+        _launch(store, placement),
+    )
 
 
 def _launch(store: Any, placement: Placement) -> str:
@@ -109,7 +118,8 @@ def _of_group(group: Any, backend: str | None, peer_timeout: float, device: torc
     used = str(dist.get_backend(group))
     if backend is not None and backend != used:
         raise ValueError(f"the group uses {used}, not {backend}; leave the backend out")
-    return Processes(TorchPost(group, peer_timeout, device), group.get_group_store(), used, rank)
+    post, store = TorchPost(group, peer_timeout, device), group.get_group_store()
+    return Processes(post, StoreControl(store, post), store, used, rank)
 
 
 def _as_group(given: Any) -> Any:
@@ -130,7 +140,8 @@ def _as_group(given: Any) -> Any:
 
 
 def _by_mpi(peer_timeout: float) -> Team:
+    from docom.team.mpi_control import MpiControl
     from docom.transports.mpi import MpiPost
 
     post = MpiPost(peer_timeout)
-    return Processes(post, None, "mpi", post.local_rank)
+    return Processes(post, MpiControl(post), None, "mpi", post.local_rank)

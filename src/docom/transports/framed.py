@@ -22,7 +22,6 @@ from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes
 
 START = Place()
-MOST_STEPS = 255  # what a frame can announce
 
 Came = list[tuple[int, memoryview]]  # sender and payload of each frame
 
@@ -33,8 +32,6 @@ class Framed:
     messages_sent, bytes_sent: frames put on the network so far, and their bytes, headers included. Each frame has
         `docom.wire.HEADER_SIZE` bytes beside its message.
     frames_refused: frames that came and were not what had to come.
-    meet_in: steps until all processes meet, to save or to stop; 0 where none asked for it. Every frame carries it, so that
-        the wish of one process reaches all others before that step; see `ask_to_meet`.
     """
 
     needs_messages = True
@@ -50,7 +47,7 @@ class Framed:
         self.device = torch.device(device)
         self.agents = torch.tensor(self.routes.agents, device=device)
         self.senders = torch.tensor(self.routes.senders, device=device)
-        self.messages_sent = self.bytes_sent = self.frames_refused = self.meet_in = 0
+        self.messages_sent = self.bytes_sent = self.frames_refused = 0
 
     def exchange(self, code: Code, message: Any, place: Place = START) -> Pending[Any]:
         """See `Transport.exchange`."""
@@ -111,22 +108,8 @@ class Framed:
 
         return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
 
-    def ask_to_meet(self) -> None:
-        """Have all processes meet after the same step: the first before which the wish can have reached all of them."""
-        steps = min(self.routes.diameter + 1, MOST_STEPS)
-        self.meet_in = min(self.meet_in or steps, steps)
-
-    def step_done(self) -> bool:
-        """Told once a step; True where the processes meet now."""
-        if self.meet_in:
-            self.meet_in -= 1
-            return self.meet_in == 0
-        return False
-
     def _frame(self, payload: Any, sender: int, place: Place) -> bytes:
-        return wire.frame(
-            payload, run=self.run, sender=sender, variable=place.variable, step=place.step, meet=self.meet_in
-        )
+        return wire.frame(payload, run=self.run, sender=sender, variable=place.variable, step=place.step)
 
     def _trade(
         self,
@@ -167,14 +150,11 @@ class Framed:
 
     def _open(self, buffer: memoryview, sender: int, length: int, place: Place) -> memoryview:
         try:
-            payload = wire.unframe(
+            return wire.unframe(
                 buffer, run=self.run, sender=sender, variable=place.variable, step=place.step, length=length
             )
         except wire.WireError as error:
             raise self._refused(sender, str(error)) from None
-        if meet := wire.parse_header(buffer).meet:
-            self.meet_in = min(self.meet_in or meet, meet)
-        return payload
 
     def _refused(self, sender: int, reason: str) -> FrameRefused:
         self.frames_refused += 1

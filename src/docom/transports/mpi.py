@@ -22,6 +22,8 @@ class MpiPost(Post):
 
     peer_timeout: seconds another process may stay silent while it is waited for.
     communicator: by default ``MPI.COMM_WORLD``.
+
+    mpi: the module ``mpi4py.MPI``. everybody: the copy.
     """
 
     device = torch.device("cpu")
@@ -33,20 +35,20 @@ class MpiPost(Post):
             raise ValueError(
                 f"--backend mpi needs mpi4py and an MPI library: pip install 'docom[mpi]' ({error})"
             ) from None
-        self._mpi: Any = MPI
+        self.mpi: Any = MPI
         self.peer_timeout = peer_timeout
-        self._everybody = (communicator or MPI.COMM_WORLD).Dup()
-        self._everybody.Set_errhandler(MPI.ERRORS_RETURN)
-        self.rank, self.world = self._everybody.Get_rank(), self._everybody.Get_size()
-        self.local_rank: int = self._everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+        self.everybody = (communicator or MPI.COMM_WORLD).Dup()
+        self.everybody.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank, self.world = self.everybody.Get_rank(), self.everybody.Get_size()
+        self.local_rank: int = self.everybody.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
         self._near: list[int] = []
         self._graph: Any = None
 
     def connect(self, ranks: Sequence[int]) -> None:
         """See `Post.connect`."""
         self._near = list(ranks)
-        self._graph = self._everybody.Create_dist_graph_adjacent(self._near, self._near, reorder=False)
-        self._graph.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self._graph = self.everybody.Create_dist_graph_adjacent(self._near, self._near, reorder=False)
+        self._graph.Set_errhandler(self.mpi.ERRORS_RETURN)
 
     def trade(
         self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
@@ -62,9 +64,9 @@ class MpiPost(Post):
             if along_edges:
                 requests = [self._start_collective(outgoing, sizes, arrived)]
             else:
-                requests = [self._everybody.Irecv(arrived[place], source=other) for other, place in places.items()]
+                requests = [self.everybody.Irecv(arrived[place], source=other) for other, place in places.items()]
                 requests += [
-                    self._everybody.Isend(np.frombuffer(data, dtype=np.uint8), dest=other)
+                    self.everybody.Isend(np.frombuffer(data, dtype=np.uint8), dest=other)
                     for other, data in outgoing.items()
                 ]
 
@@ -80,22 +82,22 @@ class MpiPost(Post):
         """MPI's errors as the loss of these processes."""
         try:
             yield
-        except self._mpi.Exception as error:
+        except self.mpi.Exception as error:
             raise RanksLost(others, f"its process is gone ({error})") from None
 
     def add_up(self, values: Tensor) -> None:
         """See `Post.add_up`; the sums are made at one process, so that they cannot differ."""
         row = values.view(-1).numpy()
         if self.rank == 0:
-            self._together(lambda: self._everybody.Ireduce(self._mpi.IN_PLACE, row, root=0))
+            self._together(lambda: self.everybody.Ireduce(self.mpi.IN_PLACE, row, root=0))
         else:
-            self._together(lambda: self._everybody.Ireduce(row, None, root=0))
+            self._together(lambda: self.everybody.Ireduce(row, None, root=0))
         self.start_from_first(values)
 
     def start_from_first(self, values: Tensor) -> None:
         """See `Post.start_from_first`."""
         raw = values.view(-1).view(torch.uint8).numpy()
-        self._together(lambda: self._everybody.Ibcast(raw, root=0))
+        self._together(lambda: self.everybody.Ibcast(raw, root=0))
 
     def _together(self, start: Callable[[], Any]) -> None:
         others = [rank for rank in range(self.world) if rank != self.rank]
@@ -105,15 +107,17 @@ class MpiPost(Post):
     def _start_collective(self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], arrived: Any) -> Any:
         leaving = np.frombuffer(b"".join(outgoing[other] for other in self._near), dtype=np.uint8)
         going, coming = [len(outgoing[other]) for other in self._near], [sizes[other] for other in self._near]
-        byte = self._mpi.BYTE
+        byte = self.mpi.BYTE
         return self._graph.Ineighbor_alltoallv(
             [leaving, going, _starts(going), byte], [arrived, coming, _starts(coming), byte]
         )
 
     def _wait(self, requests: list[Any], others: list[int]) -> None:
         deadline, looks = time.monotonic() + self.peer_timeout, 0
-        while not self._mpi.Request.Testall(requests):
+        while not self.mpi.Request.Testall(requests):
             looks += 1
+            if self.meanwhile is not None:
+                self.meanwhile()
             if looks > QUICK:
                 time.sleep(5e-5)
             if time.monotonic() > min(deadline, self.leave_by):

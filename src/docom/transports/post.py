@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,13 +24,17 @@ class Post(ABC):
 
     rank, world: this process and how many there are.
     device: where tensors must be for collective operations.
-    leave_by: a time of the monotonic clock after which no buffer is waited for, whatever the patience otherwise.
+    peer_timeout: seconds another process may stay silent while it is waited for.
+    leave_by: a time of the monotonic clock after which no buffer is waited for, whatever `peer_timeout` says.
+    meanwhile: called from time to time while a post waits that has no threads of its own.
     """
 
     rank: int
     world: int
     device: torch.device
+    peer_timeout: float
     leave_by: float = float("inf")
+    meanwhile: Callable[[], None] | None = None
 
     def connect(self, ranks: Sequence[int]) -> None:  # noqa: B027 - not all have something to do
         """The processes with which this one will trade along the edges of the network; all processes call this."""

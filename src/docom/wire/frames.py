@@ -8,8 +8,7 @@ declares never decides how much memory is used. Layout, little-endian, without g
 offset  bytes  field
 ======  =====  ======================================================================
 0       4      magic, ``DCM1``
-4       1      version of the format
-5       1      meet: steps until all processes meet (to save, to stop), 0 where none asked for it
+4       2      version of the format
 6       2      variable: which of the algorithm's variables the message updates
 8       16     run id, equal at all agents of a run
 24      4      sender: the agent that wrote the message
@@ -30,16 +29,16 @@ from dataclasses import dataclass
 from docom.wire._buffers import Buffer, WireError, view_bytes
 
 MAGIC = b"DCM1"
-VERSION = 1
+VERSION = 2
 RUN_SIZE = 16
 
-_FIELDS = struct.Struct("<4sBBH16sIQQ")
+_FIELDS = struct.Struct("<4sHH16sIQQ")
 _CHECKSUM = struct.Struct("<I")
 
 HEADER_SIZE = _FIELDS.size + _CHECKSUM.size
 """Bytes that a frame adds to its payload."""
 
-_LIMITS = {"variable": 2**16, "sender": 2**32, "step": 2**64, "meet": 2**8}
+_LIMITS = {"variable": 2**16, "sender": 2**32, "step": 2**64}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class Header:
         step: the step it belongs to.
         length: bytes of the payload.
         checksum: CRC-32 over the rest of the header and the payload.
-        meet: steps until all processes meet, to save or to stop; 0 where none asked for it.
         version: version of the format.
     """
 
@@ -63,11 +61,10 @@ class Header:
     step: int
     length: int
     checksum: int
-    meet: int = 0
     version: int = VERSION
 
 
-def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int, meet: int = 0) -> bytes:
+def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int) -> bytes:
     """Put a payload into its envelope.
 
     Args:
@@ -76,15 +73,14 @@ def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int,
         sender: the agent that sends, below 2**32.
         variable: number of the variable, below 2**16.
         step: below 2**64.
-        meet: steps until all processes meet, to save or to stop, below 2**8; 0 where none asked for it.
     """
     if len(run) != RUN_SIZE:
         raise ValueError(f"a run id has {RUN_SIZE} bytes, got {len(run)}")
-    for name, number in (("sender", sender), ("variable", variable), ("step", step), ("meet", meet)):
+    for name, number in (("sender", sender), ("variable", variable), ("step", step)):
         if not 0 <= number < _LIMITS[name]:
             raise ValueError(f"the {name} of a frame lies in 0 .. {_LIMITS[name] - 1}, got {number}")
     body = view_bytes(payload)
-    fields = _FIELDS.pack(MAGIC, VERSION, meet, variable, run, sender, step, len(body))
+    fields = _FIELDS.pack(MAGIC, VERSION, variable, run, sender, step, len(body))
     return b"".join((fields, _CHECKSUM.pack(_checksum(fields, body)), body))
 
 
@@ -97,7 +93,7 @@ def parse_header(buffer: Buffer) -> Header:
     view = view_bytes(buffer)
     if len(view) < HEADER_SIZE:
         raise WireError(f"truncated frame: a header has {HEADER_SIZE} bytes, got {len(view)}")
-    magic, version, meet, variable, run, sender, step, length = _FIELDS.unpack_from(view)
+    magic, version, variable, run, sender, step, length = _FIELDS.unpack_from(view)
     if magic != MAGIC:
         raise WireError(f"wrong magic: a frame starts with {MAGIC!r}, got {magic!r}")
     if version != VERSION:
@@ -105,7 +101,7 @@ def parse_header(buffer: Buffer) -> Header:
             f"unknown version {version}: this is version {VERSION}; run the same release of docom in all processes"
         )
     (checksum,) = _CHECKSUM.unpack_from(view, _FIELDS.size)
-    return Header(run=run, sender=sender, variable=variable, step=step, length=length, checksum=checksum, meet=meet)
+    return Header(run=run, sender=sender, variable=variable, step=step, length=length, checksum=checksum)
 
 
 def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, step: int, length: int) -> memoryview:

@@ -19,12 +19,12 @@ import torch.distributed as dist
 from docom.team.launchers import Placement
 
 
-class OpenMeeting(UserWarning):
+class OpenRendezvous(UserWarning):
     """The meeting point can be reached from other hosts."""
 
 
-def meet(placement: Placement, patience: float) -> Any:
-    """The store of the processes of one launch; waits up to ``timeout`` seconds for the others.
+def open_store(placement: Placement, patience: float) -> Any:
+    """The store of the processes of one launch; waits up to ``patience`` seconds for the others.
 
     Raises:
         ValueError: the port is in use, or there is no store there.
@@ -32,7 +32,7 @@ def meet(placement: Placement, patience: float) -> Any:
     keeps = placement.rank == 0 and not placement.agent_store
     where = f"{placement.address}:{placement.port}"
     if placement.rank == 0 and placement.world > 1 and not is_loopback(placement.address):
-        warnings.warn(_open(where, placement.agent_store), OpenMeeting, stacklevel=3)
+        warnings.warn(_open(where, placement.agent_store), OpenRendezvous, stacklevel=3)
     listening = _listener(placement).detach() if keeps else None
     try:
         met = dist.TCPStore(  # type: ignore[attr-defined]
