@@ -1,9 +1,9 @@
-"""What a step of real processes costs, and on what: ``python benchmarks/processes.py``.
+"""How long a step of real processes takes, part by part: ``python benchmarks/processes.py``.
 
 Starts 10 processes on this machine (one agent each, ring, the 784-100-10 network, batch 16, DoCoM with top-k 5%), lets them
-do some hundred steps, and prints a table: milliseconds per step for gradients, compression (selection, encoding, decoding,
+take some hundred steps, and prints a table: milliseconds per step for gradients, compression (selection, encoding, decoding,
 frames and the update of copies), waiting for bytes, and everything else. Inputs are random bytes of MNIST's shape, so no
-data are needed; the numbers in the network do not change what a step costs.
+data are needed; the time of a step does not depend on the values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTS = ("gradients", "compression", "waiting")
 
 
 class Clock:
-    """Time by part; a part within another one is taken out of it."""
+    """Time by part; the time of a part inside another one is not counted in the outer one."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
@@ -49,7 +49,7 @@ class Clock:
                 self.open[-1] = (self.open[-1][0], now)
 
     def watch(self, owner: Any, method: str, name: str) -> None:
-        """Count a method's time as that part."""
+        """Count the time of a method as the given part."""
         original: Callable[..., Any] = getattr(owner, method)
 
         def timed(*arguments: Any, **keywords: Any) -> Any:
@@ -106,7 +106,7 @@ def work(steps: int, warm_up: int) -> None:
 
 
 def main() -> None:
-    """Start the processes, or be one."""
+    """Start the processes, or run as one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=10)
     parser.add_argument("--steps", type=int, default=300)
@@ -125,10 +125,10 @@ def main() -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     load = os.getloadavg()[0]
     print(f"{given.processes} processes, {os.cpu_count()} cores, {given.steps} steps, load {load:.1f}")
-    print(f"{'part':<14}{'ms a step':>10}{'share':>8}")
+    print(f"{'part':<14}{'ms per step':>12}{'share':>8}")
     for name in (*PARTS, "other"):
-        print(f"{name:<14}{found[name]:>10.2f}{found[name] / found['step']:>8.0%}")
-    print(f"{'step':<14}{found['step']:>10.2f}   median {found['median']:.2f}")
+        print(f"{name:<14}{found[name]:>12.2f}{found[name] / found['step']:>8.0%}")
+    print(f"{'step':<14}{found['step']:>12.2f}   median {found['median']:.2f}")
     least = given.processes * found["cpu"] / (os.cpu_count() or 1)
     print(f"CPU time of all processes: {least:.2f} ms per step on each core, the least a step can take here")
 

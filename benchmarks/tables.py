@@ -15,7 +15,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def between(text: str, name: str, content: str, maker: str = "benchmarks/tables.py") -> str:
-    """The text with what stands between the two marks of that name replaced."""
+    """The text, with the part between the two marks of this name replaced."""
     start, end = f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:
         raise ValueError(f"the page needs the marks {start} and {end} once each")
@@ -25,7 +25,7 @@ def between(text: str, name: str, content: str, maker: str = "benchmarks/tables.
 
 
 def page(device: str, results: Results) -> str:
-    """Everything about one device."""
+    """All tables and figures of one device."""
     figure = f"![a step of DoCoM beside its yardsticks](figures/bench-{device}.png)"
     parts = [
         tables.machine(results),

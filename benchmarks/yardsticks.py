@@ -1,6 +1,6 @@
-"""What the simulator is measured against: the steps one would write in plain PyTorch.
+"""The references for the simulator's speed: the steps that one would write in plain PyTorch.
 
-Nothing here uses a kernel of docom, and everything computes what docom computes (`tests/test_bench.py`):
+Nothing here uses a kernel of docom, and all of it computes what docom computes (`tests/test_bench.py`):
 
 * `Vectorised`: all agents at once, the idiomatic way. Gradients by ``vmap`` over one flat row per agent, ``torch.topk``, a
   dense ``W @ X``. Four methods, with top-k, the b-bit quantiser or nothing.
@@ -153,7 +153,7 @@ class Vectorised:
         return self.task.mixing @ self.hats[channel] - self.hats[channel]
 
     def gradients(self, *points: Tensor) -> list[Tensor]:
-        """At every point, on one batch."""
+        """The gradients at every point, on one batch."""
         picks = self.draw(self.t)
         x, y = self.task.inputs[self.agents, picks], self.task.targets[self.agents, picks]
         return [self.gradient(point, x, y) for point in points]
@@ -190,7 +190,7 @@ class Vectorised:
 
 
 class NaiveLoop(Vectorised):
-    """DoCoM agent by agent, with top-k or nothing: what a first version looks like."""
+    """DoCoM agent by agent, with top-k or nothing: a typical first version."""
 
     def begin(self, grad0: Tensor) -> None:
         """See `Vectorised.begin`; every row becomes a tensor of its own."""

@@ -17,7 +17,7 @@ from docom.team import join
 draw = torch.Generator().manual_seed(0)
 A, b = torch.randn(8, 50, 20, generator=draw), torch.randn(8, 50, generator=draw)  # agent i: |A_i x - b_i|^2 / (2 m)
 
-team = join(os.environ, peer_timeout=60)  # of one, where no launcher has started this
+team = join(os.environ, peer_timeout=60)  # a team of one if no launcher has started this
 everyone = all_agents(team)
 simulation = Simulation(
     LeastSquares(A, b).only(team.agents(8)),
@@ -27,7 +27,7 @@ simulation = Simulation(
     batch_size=5,
     dtype=torch.float64,
 )
-with team.one_fate():  # what fails in one process is told by all
+with team.one_fate():  # a failure of one process is reported by all
     training = simulation.begin(team.transport(simulation.network, "cpu"))
     for _ in range(500):
         training.take_step()

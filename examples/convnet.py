@@ -38,7 +38,7 @@ opt = docom.optim.Decentralized(
 )  # fmt: skip
 agent, agents = opt.agent, opt.agents
 for step in range(steps):
-    own = range(agent, 10, agents)  # classes that nobody else has
+    own = range(agent, 10, agents)  # classes that no other agent has
     x, y = batch(own, 256 if step == 0 else 32, seed=1 + step * agents + agent)
 
     def closure(x=x, y=y):  # noqa: D103

@@ -1,4 +1,4 @@
-"""A small character-level transformer; every agent reads another module of Python's own library.
+"""A small character-level transformer; every agent reads a different module of Python's own library.
 
 python examples/transformer.py                        one agent
 torchrun --nproc-per-node 4 examples/transformer.py   four, on a ring; also with srun -n 4 python, mpirun -n 4 python
@@ -39,7 +39,7 @@ def bits_a_character(text, size):  # noqa: D103
         return F.cross_entropy(scores.flatten(0, 1), batch[:, 1:].flatten()) / 0.6931
 
 
-# Agents start from agent 0's model, whatever their own. One gradient per step, so no closure.
+# All agents start from agent 0's model. One gradient per step, so no closure.
 method = docom.MoTEF(lr=2.0, gamma="auto", beta=0.1)
 opt = docom.optim.Decentralized(model.parameters(), method, compressor="topk:0.05,scope=tensor,whole=256")
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
@@ -50,9 +50,9 @@ for step in range(steps):
     opt.step()
     scheduler.step()
     if agent == 0 and step % 20 == 0:
-        print(f"step {step:3d}  bits a character of agent 0 {loss.item():.3f}", flush=True)
+        print(f"step {step:3d}  bits per character of agent 0 {loss.item():.3f}", flush=True)
 
 opt.consensus_()  # every agent must call it
 model.eval()
 found = [round(bits_a_character(text, 64).item(), 3) for text in texts]
-print(f"agent {agent}: the average model needs {found} bits a character of each text\n{opt.stats}")
+print(f"agent {agent}: the average model needs {found} bits per character of each text\n{opt.stats}")

@@ -65,7 +65,7 @@ def test_quickstart(tmp_path: Path) -> None:
     ("name", "who", "said"),
     [
         ("convnet", "{count} agent(s): the average model", "all classes"),
-        ("transformer", "agent {last}: the average model", "bits a character of each text"),
+        ("transformer", "agent {last}: the average model", "bits per character of each text"),
     ],
 )
 def test_own_models(name: str, who: str, said: str, processes: int) -> None:

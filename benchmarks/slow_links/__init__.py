@@ -1,1 +1,1 @@
-"""When does it pay? Methods, graphs and compressors over really slow links; ``python -m benchmarks.slow_links``, as root."""
+"""When compression pays: methods, graphs and compressors over slow links; ``python -m benchmarks.slow_links``, as root."""

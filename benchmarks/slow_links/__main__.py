@@ -1,8 +1,8 @@
 """One command: ``python -m benchmarks.slow_links`` (as root, with MNIST in the data folder).
 
 Searches every method's step sizes in the simulator, times real processes over shaped lines, confirms some runs from start to
-end, and writes results, table and figure. Every cell is kept as soon as it is done, so that an interrupted run goes on where
-it was. ``--quick`` does two methods with few trials at one rate, to see that everything works.
+end, and writes results, table and figure. Every cell is saved as soon as it is done, so that an interrupted run continues where
+it was. ``--quick`` takes two methods with few trials at one rate, to check that everything works.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFIRMED = (
     "links-4-1-bf16-exponential",
     "docom-half2-exponential",
 )
-BATCH_OF_JOBS = 18  # that share the start of eight processes, and are lost together when interrupted
+BATCH_OF_JOBS = 18  # jobs that share one start of eight processes, and are lost together if interrupted
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def _found(folder: Path, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def gathered(folder: Path, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """All that was found, in one value."""
+    """All results, in one value."""
     read = [
         json.loads(path.read_text())
         for path in sorted(folder.glob("time-*.json")) + sorted(folder.glob("confirm-*.json"))
@@ -106,7 +106,7 @@ def _time(given: argparse.Namespace) -> None:
                     job = _job(one, setting.name, given.data, rate) | {"warm_up": warm_up, "steps": 20, "seconds": 2.5}
                     jobs.append(job)
                     if setting.name in IN_UNEVEN and (task, rate) == ("mnist", 10) and not given.quick:
-                        # A pause makes itself felt over many steps only.
+                        # The effect of a pause shows only over many steps.
                         many = {"steps": 60, "seconds": 12}
                         jobs += [job | kind | many | {"case": case} for case, kind in UNEVEN.items()]
     _do(jobs, given.cells, "time")
@@ -136,7 +136,7 @@ def _job(one: dict[str, Any], setting: str, data: str, rate: float) -> dict[str,
 
 
 def _do(jobs: list[dict[str, Any]], folder: Path, what: str) -> None:
-    """Those jobs that have no result yet, some at a time."""
+    """The jobs that have no result yet, some at a time."""
 
     def path(job: dict[str, Any]) -> Path:
         name = f"{what}-{job['task']}-{job['shards']}-{job['megabits']}-{job['setting']}"

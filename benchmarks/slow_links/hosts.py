@@ -1,11 +1,12 @@
-"""Hosts on one machine: a network namespace each, joined by a bridge, with a token bucket on either end of every line.
+"""Hosts on one machine: one network namespace per host, joined by a bridge, with a token bucket at both ends of every line.
 
 A host's line is a veth pair: ``eth0`` in the namespace, the other end in the bridge. `tc ... tbf` limits what leaves either end,
 so that a host can send and receive at the given rate at the same time. Latency cannot be shaped this way. Needs root.
 
-Hosts are set up for slow lines. With Linux's own settings at 1 Mbit/s, whole vectors from many neighbours overflow a line's
-queue and are sent again (5 to 7% more bytes, a quarter to a third more time), and the last segment of a short message is
-sent twice because its acknowledgement waits in the queue (3 to 4% more bytes). Small windows and no such probes end both.
+Hosts are configured for slow lines. With Linux's default settings at 1 Mbit/s, whole vectors from many neighbours overflow the
+queue of a line and are sent again (5 to 7% more bytes, a quarter to a third more time), and the last segment of a short message
+is sent twice because its acknowledgement waits in the queue (3 to 4% more bytes). Small windows and no tail-loss probes avoid
+both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SEGMENT_HEADERS = 66  # Ethernet 14, IP 20, TCP 32 with time stamps, for every p
 
 
 def why_not() -> str | None:
-    """Why hosts cannot be made here; None where they can."""
+    """Why hosts cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool in ("ip", "tc"):
@@ -66,7 +67,7 @@ class Host:
 
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
-    """So many hosts with lines that are not limited yet."""
+    """``count`` hosts with lines that are not limited yet."""
     tag = f"dc{os.getpid() % 100000}"
     bridge, made = f"{tag}br", [Host(f"{tag}h{i}", f"10.77.0.{i + 1}", f"{tag}v{i}") for i in range(count)]
     try:
@@ -83,14 +84,14 @@ def hosts(count: int) -> Iterator[list[Host]]:
                 _run(*host.inside("sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"))
         yield made
     finally:
-        for host in made:  # a namespace's devices go some time after it: the next hosts could meet their names
+        for host in made:  # the devices of a namespace disappear some time after it: new hosts must not use their names
             subprocess.run(["ip", "link", "del", host.outer], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
 
 
 def set_rate(team: list[Host], megabits: float | None, slow_line: float | None = None) -> None:
-    """Limit every line to so many Mbit/s each way, the first host's to ``slow_line`` where given; None for no limit."""
+    """Limit every line to ``megabits`` Mbit/s each way, the first host's to ``slow_line`` if given; None for no limit."""
     for number, host in enumerate(team):
         rate = slow_line if slow_line is not None and number == 0 else megabits
         for inside, device in ((True, DEVICE), (False, host.outer)):

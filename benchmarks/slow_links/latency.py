@@ -1,8 +1,8 @@
 """What latency does, which token buckets cannot shape: the steps of `docom report --link`, by hand for an all-reduce.
 
 A ring all-reduce waits for 2 (n - 1) messages one after the other, each an n-th of the vector; PowerSGD's hook does so three
-times a step (left factors, right factors, vectors). Averages over a hypercube wait for log2 n messages of a whole factor. A
-step of gossip waits for one message a variable, whatever n, and sends it to every neighbour.
+times per step (left factors, right factors, vectors). Averages over a hypercube wait for log2 n messages of a whole factor. A
+step of gossip waits for one message per variable, independent of n, and sends it to every neighbour.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ def priced(name: str, n: int, link: Link) -> float:
         return 2 * (n - 1) * wait + ring * 32 * DIMENSION * second
     if name == "ddp-powersgd-2":
         return 3 * 2 * (n - 1) * wait + ring * 32 * LOW_RANK_WORDS * second
-    if name == "links-2-1-bf16-exponential":  # one factor in turn: half the words, two bytes each
+    if (
+        name == "links-2-1-bf16-exponential"
+    ):  # one factor per step, left and right alternately: half the words, two bytes each
         return (n - 1).bit_length() * (wait + 16 * (LOW_RANK_WORDS + VECTORS) / 2 * second)
     messages, size = {"docom-topk-ring": (2, 8 * TOPK_BYTES), "qg-dsgdm-ring": (1, 32 * DIMENSION)}[name]
     return messages * (wait + 2 * size * second)
 
 
 def step_table() -> str:
-    """Milliseconds of communication a step."""
+    """Milliseconds of communication per step."""
     lines = [
         "| agents | latency | " + " | ".join(CATALOGUE[name].label for name in PRICED) + " |",
         "|---:|---:|" + "---:|" * len(PRICED),
@@ -77,13 +79,13 @@ def target_table(results: dict[str, Any], target: float = 0.9, n: int = 8) -> st
 
 
 def crossing(name: str, other: str, latency: float, among: Iterable[int] = range(2, 4097)) -> int | None:
-    """The least number of agents from which a step of ``name`` is sooner done than one of ``other``."""
+    """The smallest number of agents from which on a step of ``name`` takes less time than one of ``other``."""
     link = Link(MEGABITS * 1e6, latency)
     return next((n for n in among if priced(name, n, link) < priced(other, n, link)), None)
 
 
 def draw(path: Path) -> None:
-    """Communication of a step against the number of agents, a panel a latency."""
+    """Communication per step against the number of agents, one panel per latency."""
     from matplotlib.figure import Figure
 
     latencies = (0.1, 1, 10, 50)
@@ -100,14 +102,14 @@ def draw(path: Path) -> None:
             )
         axis.set(title=f"latency {latency:g} ms", xscale="log", yscale="log", xlabel="agents")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("milliseconds of communication a step")
+    axes[0].set_ylabel("milliseconds of communication per step")
     axes[0].legend(fontsize=8)
     figure.suptitle(f"{MEGABITS} Mbit/s lines, 784-100-10 network: what latency does (computed)")
     keep(figure, path)
 
 
 def keep(figure: Any, path: Path) -> None:
-    """The figure as a file, whole or not at all."""
+    """The figure as a file, written completely or not at all."""
     waiting = path.with_name(f".{path.name}")
     figure.savefig(waiting, dpi=110, format="png")
     waiting.rename(path)

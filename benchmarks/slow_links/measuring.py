@@ -1,4 +1,4 @@
-"""Processes in hosts: what a step takes at a rate, what crosses the interfaces, and whole runs to a goal."""
+"""Processes in hosts: the time of a step at a rate, the bytes at the interfaces, and whole runs to a goal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reading = tuple[int, int]  # bytes and packets that have left a host
 
 
 def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Say = print) -> list[dict[str, Any]]:
-    """One process a host, and all jobs one after the other, each at its own rate."""
+    """One process per host, and all jobs one after the other, each at its own rate."""
     processes = []
     for rank, host in enumerate(team):
         environment = os.environ | {
@@ -32,7 +32,7 @@ def launch(team: list[Host], jobs: list[dict[str, Any]], timeout: float, say: Sa
             "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT),
         }  # fmt: skip
         command = host.inside(sys.executable, "-m", "benchmarks.slow_links.worker", json.dumps(jobs))
-        with tempfile.TemporaryFile("w+") as said:  # a pipe that nobody reads would fill up
+        with tempfile.TemporaryFile("w+") as said:  # a pipe that is not read would fill up
             processes.append((
                 subprocess.Popen(command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  stderr=said, text=True),
@@ -83,7 +83,7 @@ def _complaint(processes: list[Any], jobs: list[dict[str, Any]], number: int) ->
 
 
 def _summary(job: dict[str, Any], found: list[dict[str, Any]], seen: list[list[Reading]]) -> dict[str, Any]:
-    """Seconds a step, the counted bytes beside the interfaces', and the load of the machine."""
+    """Seconds per step, the counted bytes and those of the interfaces, and the load of the machine."""
     steps = found[0]["steps"]
     raw = [(after[0] - before[0], after[1] - before[1]) for before, after in zip(*seen, strict=True)]
     result = {

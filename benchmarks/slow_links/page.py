@@ -24,7 +24,7 @@ COLOURS = {"DDP": "tab:red", "gossip": "tab:blue", "links": "tab:green"}
 
 
 def tables(results: Results) -> dict[str, str]:
-    """Those of the page, by name."""
+    """The tables of the page, by name."""
     return {
         "winners": winners(results),
         "confirmed": confirmed_table(results),
@@ -38,7 +38,7 @@ def tables(results: Results) -> dict[str, str]:
 
 
 def write_tables(results: Results, out: Path) -> None:
-    """All of them, for every target and rate."""
+    """All tables, for every target and rate."""
     parts = [
         table(results, target, rate)
         for target in (0.85, 0.9, 0.92)
@@ -51,7 +51,7 @@ def write_tables(results: Results, out: Path) -> None:
 
 
 def fill(page: Path, results: Results) -> None:
-    """Replace what stands between the page's marks."""
+    """Replace the text between the page's marks."""
     text = page.read_text()
     for name, content in tables(results).items():
         text = between(text, name, content.rstrip("\n"), "benchmarks/slow_links")
@@ -59,7 +59,7 @@ def fill(page: Path, results: Results) -> None:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Seconds to 90% of every setting at every rate, a panel for each kind of shards."""
+    """Seconds to 90% of every setting at every rate, one panel per kind of shards."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

@@ -22,7 +22,7 @@ def steps_to(results: Results, name: str, shards: str, target: float, task: str 
 
 
 def timing(results: Results, name: str, rate: float, task: str = "mnist", case: str = "even") -> dict[str, Any] | None:
-    """What a step takes at a rate; None where it was not measured."""
+    """The time of a step at a rate; None if it was not measured."""
     wanted = (task, name, rate, case)
     for one in results["times"]:
         if (one["task"], one["setting"], one["megabits"], one["case"]) == wanted:
@@ -31,7 +31,7 @@ def timing(results: Results, name: str, rate: float, task: str = "mnist", case: 
 
 
 def rows(results: Results, shards: str, target: float, rate: float, task: str = "mnist") -> list[dict[str, Any]]:
-    """Every setting that has been timed, the soonest first."""
+    """Every setting that has been timed, the fastest first."""
     found = []
     for setting in CATALOGUE.values():
         step, steps = timing(results, setting.name, rate, task), steps_to(results, setting.name, shards, target, task)
@@ -49,7 +49,7 @@ def rows(results: Results, shards: str, target: float, rate: float, task: str = 
 
 def table(results: Results, target: float, rate: float, task: str = "mnist") -> str:
     """Seconds, steps and megabytes per agent to reach a target, on all shards, as Markdown."""
-    goal = f"{target:.0%}" if task == "mnist" else f"{target:g} bits a character"
+    goal = f"{target:.0%}" if task == "mnist" else f"{target:g} bits per character"
     lines = [
         f"| to {goal} at {rate} Mbit/s | ms per step | of it the line | kB per step | " + " | ".join(SHARDS) + " |",
         "|---|---:|---:|---:|" + "---:|" * len(SHARDS),
@@ -61,14 +61,14 @@ def table(results: Results, target: float, rate: float, task: str = "mnist") -> 
         setting, step = CATALOGUE[name], timing(results, name, rate, task)
         assert step is not None
         shown = [_shown(cells[shards][name]) for shards in SHARDS]
-        line = 8 * step["interface_bytes"] / (rate * 1e6)  # what the bytes alone take
+        line = 8 * step["interface_bytes"] / (rate * 1e6)  # the time of the bytes alone
         numbers = f"{1e3 * step['step_mean']:.0f} | {1e3 * line:.0f} | {step['interface_bytes'] / 1e3:.1f}"
         lines.append(f"| {setting.label} | {numbers} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
 
 
 def by_time(results: Results, target: float, rate: float, task: str = "mnist") -> list[str]:
-    """The settings that were searched and timed, soonest on the shards on which they are slowest first."""
+    """The settings that were searched and timed, ordered by their time on their slowest shards."""
     worst: dict[str, float] = {}
     for shards in SHARDS:
         for row in rows(results, shards, target, rate, task):
@@ -80,10 +80,10 @@ def by_time(results: Results, target: float, rate: float, task: str = "mnist") -
 
 
 def winners(results: Results, target: float = 0.92) -> str:
-    """The soonest of each family at every rate, and how many times sooner ours is than plain DDP and torch's soonest."""
+    """The fastest of each family at every rate, and how many times faster ours is than plain DDP and torch's fastest."""
     lines = [
-        f"| to {target:.0%} | shards | plain DDP | torch's soonest | soonest gossip | soonest by averages | plain DDP / ours "
-        "| torch's soonest / ours |",
+        f"| to {target:.0%} | shards | plain DDP | torch's fastest | fastest gossip | fastest averages | plain DDP / ours "
+        "| torch's fastest / ours |",
         "|---|---|---:|---|---|---|---:|---:|",
     ]
     for rate in RATES:
@@ -119,7 +119,7 @@ def uneven_table(results: Results, rate: float = 10) -> str:
 
 
 def confirmed_table(results: Results) -> str:
-    """Whole runs beside what steps times seconds per step predict."""
+    """Whole runs, compared with the prediction by steps times seconds per step."""
     lines = ["| task | shards | method | measured | steps | predicted |", "|---|---|---|---:|---:|---:|"]
     for one in sorted(results["confirmed"], key=lambda one: (one["task"], SHARDS.index(one["shards"]), one["seconds"])):
         name, shards, task = one["setting"], one["shards"], one["task"]
@@ -137,7 +137,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def bytes_table(results: Results) -> str:
-    """The program's count beside the interfaces', in kB per step."""
+    """The program's count and that of the interfaces, in kB per step."""
     lines = ["| method | counted | " + " | ".join(f"{rate} Mbit/s" for rate in RATES) + " | with headers |"]
     lines.append("|---|---:|" + "---:|" * len(RATES) + "---:|")
     for setting in CATALOGUE.values():

@@ -1,9 +1,9 @@
 """Every method's step sizes by the same number of trials in the simulator, then its steps to each target.
 
-The points are drawn beforehand by Optuna's quasi-random sampler, so that a search is a list of runs. A trial ends once it has
-taken more steps than the best before it, because it cannot be better then, or when it is hopelessly behind. The best point
+The points are drawn before by Optuna's quasi-random sampler, so that a search is a list of runs. A trial ends when it has
+taken more steps than the best trial before it, because then it cannot be better, or when it is far behind. The best point
 is run again with three seeds, on MNIST on the whole test set. Cells (a setting on some shards) are independent: any number of
-processes may share them, also on another machine. A cell that was searched with fewer trials or seeds goes on with the others.
+processes may share them, also on another machine. A cell that was searched with fewer trials or seeds continues with the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from docom.algorithms import find
 from docom.problems import Problem
 from docom.simulator import Simulation
 
-# Steps at most, steps between two looks, samples of a look; hopeless: (after so many steps, accuracy below or loss above).
+# Most steps, steps between two evaluations, samples of one; hopeless: (after this many steps, accuracy below or loss above).
 TASKS: dict[str, dict[str, Any]] = {
     "mnist": {
         "trial": 300,
@@ -57,7 +57,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "hopeless": ((40, 5.0), (80, 4.6)),
     },
 }
-NEAR = 0.012  # a glance at 2,000 samples may be wrong by so much
+NEAR = 0.012  # possible error of an evaluation on 2,000 samples
 Curve = list[tuple[int, float]]
 
 
@@ -96,7 +96,7 @@ def plan(task: str = "mnist") -> list[dict[str, Any]]:
 
 
 class Walk:
-    """One simulated run that is looked at from time to time."""
+    """One simulated run that is evaluated at intervals."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class Walk:
         simulation = Simulation(
             problem, find(setting.algorithm)(**given), topology=setting.topology, compressor=setting.compressor,
             batch_size=BATCH, seed=seed, device=device,
-            exact=self.task == "transformer" and device == "cpu",  # its gradients are quicker one by one there
+            exact=self.task == "transformer" and device == "cpu",  # its gradients are faster one by one there
         )  # fmt: skip
         self.training = simulation.begin()
         self.next = TARGETS[0]
         self.eyes, self.glasses = simulation.problem.sampled(samples, 0), simulation.problem if careful else None
 
     def look(self) -> float:
-        """The worst agent's test accuracy, or its loss on everybody's data; where a target is near, on the whole test set."""
+        """The worst agent's test accuracy, or its loss on the data of all agents; near a target, on the whole test set."""
         rows = self.training.algorithm.iterate(self.training.state)
         if self.task != "mnist":
             return float(self.eyes.evaluate(rows, gradient=False).loss.max())
@@ -138,7 +138,7 @@ class Walk:
         return float(seen.test_correct.min()) / seen.test_count
 
     def run(self, steps: int, every: int, goal: float, hopeless: tuple[tuple[int, float], ...] = ()) -> Curve:
-        """What was seen on the way to the goal."""
+        """The evaluations on the way to the goal."""
         curve: Curve = []
         try:
             while self.training.step < steps:
@@ -160,7 +160,7 @@ class Walk:
 
 
 def reached(task: str, curve: Curve, goal: float) -> int | None:
-    """The first step at which the goal was seen to be reached."""
+    """The first step at which the goal was reached in an evaluation."""
     for step, value in curve:
         if value >= goal if task == "mnist" else value <= goal:
             return step
@@ -170,7 +170,7 @@ def reached(task: str, curve: Curve, goal: float) -> int | None:
 def search(
     cell: dict[str, Any], data: str, device: str = "cpu", before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All trials of a cell, but for those made before, and its best point's steps to every target."""
+    """All trials of a cell, except those made before, and the steps of its best point to every target."""
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)  # cannot be batched over agents
     started, before = time.perf_counter(), before or {"hyper": None, "trials": [], "seconds": 0.0}
@@ -186,11 +186,11 @@ def search(
 
 
 def _tried(cell: dict[str, Any], before: list[dict[str, Any]], data: str, device: str) -> list[dict[str, Any]]:
-    """How every point of a cell did."""
+    """The result of every point of a cell."""
     task, rules, trials = cell["task"], TASKS[cell["task"]], list(before)
     goal = TUNED_FOR if task == "mnist" else TRANSFORMER_TARGETS[-1]
     for point in cell["points"][len(trials) :]:
-        # More steps than the best before it took cannot be better.
+        # With more steps than the best trial before, it cannot be better.
         limit = min([rules["trial"], *(trial["steps"] for trial in trials if trial["steps"])])
         walk = Walk(cell, hyper(CATALOGUE[cell["setting"]], point), 0, data, rules["samples"], device=device)
         curve = walk.run(limit, rules["look"], goal, rules["hopeless"])
@@ -201,20 +201,20 @@ def _tried(cell: dict[str, Any], before: list[dict[str, Any]], data: str, device
 
 
 def winner(task: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """The trial with the fewest steps to the goal; where none reached it, the one that came nearest."""
+    """The trial with the fewest steps to the goal; if none reached it, the one that came nearest."""
     sign = -1 if task == "mnist" else 1
     return min(trials, key=lambda trial: (trial["steps"] or 10**9, sign * trial["best"], -trial["taken"]))
 
 
 def seeds(best: dict[str, Any]) -> tuple[int, ...]:
-    """With which the best trial is run again: with one, if even it did not reach the goal."""
+    """The seeds for the best trial: only one, if it did not reach the goal."""
     return SEEDS if best["steps"] else SEEDS[:1]
 
 
 def _followed(
     cell: dict[str, Any], given: dict[str, Any], seed: int, runs: list[dict[str, Any]], data: str, device: str
 ) -> dict[str, Any]:
-    """One more run, to the last of the targets, and what a step of it sends."""
+    """One more run, to the last of the targets, and what it sends per step."""
     task, rules = cell["task"], TASKS[cell["task"]]
     targets = TARGETS if task == "mnist" else TRANSFORMER_TARGETS
     walk = Walk(cell, given, seed, data, rules["samples"], careful=True, device=device)
@@ -236,12 +236,12 @@ def complete(cell: dict[str, Any], found: dict[str, Any] | None) -> bool:
 
 
 def path_of(folder: Path, cell: dict[str, Any]) -> Path:
-    """Where a cell's result lies."""
+    """The file of a cell's result."""
     return folder / f"{cell['task']}-{cell['shards']}-{cell['setting']}.json"
 
 
 def write(path: Path, value: Any) -> None:
-    """As JSON, whole or not at all."""
+    """Write JSON, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     waiting = path.with_suffix(".part")
     waiting.write_text(json.dumps(value) + "\n")
@@ -251,7 +251,7 @@ def write(path: Path, value: Any) -> None:
 def search_all(
     cells: list[dict[str, Any]], folder: Path, data: str, jobs: int, seconds: float = 1e9, device: str = "cpu"
 ) -> None:
-    """Every cell that is not complete yet, some at a time; no new one is begun after so many seconds."""
+    """Every cell that is not complete yet, some at a time; none is begun after ``seconds`` seconds."""
     made = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     before = [made.get(path_of(folder, cell).name) for cell in cells]
     waiting = [(cell, found) for cell, found in zip(cells, before, strict=True) if not complete(cell, found)]
@@ -269,7 +269,7 @@ def search_all(
             cell, done = futures.pop(future), done + 1
             try:
                 found = future.result()
-            except Exception as error:  # one cell must not cost the others' hours; it is tried again next time
+            except Exception as error:  # an error in one cell must not lose the others; it is tried again next time
                 print(f"{done}/{len(waiting)} {path_of(folder, cell).stem}: {error!r}", flush=True)
                 continue
             write(path_of(folder, cell), found)
@@ -278,7 +278,7 @@ def search_all(
 
 
 def main() -> None:
-    """Search the cells of a plan that was written before, where Optuna is not at hand."""
+    """Search the cells of a plan that was written before, without Optuna."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""What is compared: every method with its graph, its compressor and the ranges its step sizes are searched in."""
+"""What is compared: every method with its graph, its compressor and the ranges of its step sizes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TARGETS = (0.85, 0.90, 0.92)
 TUNED_FOR = 0.92
 TRIALS = 12
 SEEDS = (0, 1, 2)
-TRANSFORMER_TARGETS = (4.2, 4.0, 3.8)  # bits a character
+TRANSFORMER_TARGETS = (4.2, 4.0, 3.8)  # bits per character
 TRANSFORMER_LR = (0.1, 4.0)
 
 
-# Lines and hosts that are not all alike, at 10 Mbit/s: one line with a tenth of that; every host pausing for 100 ms in one
-# step of eight, each when it happens to.
+# Lines and hosts that are not all equal, at 10 Mbit/s: one line with a tenth of that rate; every host pausing for 100 ms in
+# one step of eight, each at random.
 UNEVEN: dict[str, dict[str, float]] = {"one slow line": {"slow_line": 1}, "pauses": {"pause": 0.1}}
 PAUSED = 1 / 8
 
@@ -46,12 +46,12 @@ class Setting:
 
     @property
     def family(self) -> str:
-        """Who made it: torch's own, or this library."""
+        """Where it comes from: torch, or this library."""
         return "DDP" if self.hook is not None else "links" if "over=links" in self.compressor else "gossip"
 
     @property
     def transformer(self) -> bool:
-        """Whether it is measured on the transformer too."""
+        """Whether it is also measured on the transformer."""
         return self.name in ON_TRANSFORMER
 
 
@@ -71,7 +71,7 @@ def _catalogue() -> list[Setting]:
 
 
 def _reduced() -> Iterator[Setting]:
-    """Torch's own, over an all-reduce."""
+    """torch's methods, over an all-reduce."""
     search = LR | MOMENTUM
     yield Setting("ddp", "DDP, all-reduce", "allreduce-sgd", search=search, hook="none")
     yield Setting("ddp-fp16", "DDP, fp16 hook", "allreduce-sgd", search=search, hook="fp16", like="ddp")

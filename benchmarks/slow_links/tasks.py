@@ -1,4 +1,4 @@
-"""The two tasks: the 784-100-10 network on MNIST, shared out in three ways, and a small character-level transformer."""
+"""The two tasks: the 784-100-10 network on MNIST, divided in three ways, and a small character-level transformer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TEXTS = ("argparse", "inspect", "random", "ast", "tarfile", "typing", "subproces
 def mnist(shards: str, data: str) -> MLP:
     """The network's problem with 8 agents.
 
-    One class an agent cannot cover ten classes with eight agents: there, and only there, the digits 0 to 7 are used, for
-    training and for testing. The network keeps its ten outputs, so that the vectors are as long.
+    With one class per agent, eight agents cannot cover ten classes: there, and only there, the digits 0 to 7 are used, for
+    training and for testing. The network keeps its ten outputs, so that the vectors have the same length.
     """
     (x, y), (test_x, test_y) = read_mnist(store.locate("mnist", Path(data)))
     if shards == "one-class":
@@ -66,15 +66,15 @@ def texts() -> list[Tensor]:
 
 
 def bits(scores: Tensor, targets: Tensor) -> Tensor:
-    """Bits a character."""
+    """Bits per character."""
     return nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten()) / 0.6931
 
 
 @cache
 def transformer(shards: str) -> Problem:
-    """Pieces of the texts: of all at every agent ("iid"), of another one at every agent ("one-class"), or of two ("two-class").
+    """Pieces of the texts: of all texts at every agent ("iid"), of one text each ("one-class"), or of two ("two-class").
 
-    Of two: every other piece of an agent's own text and of the next agent's, so that all pieces are still used once.
+    With two: every second piece of an agent's own text and of the next agent's, so that each piece is still used once.
     """
     rows = []
     for text in texts():
@@ -93,7 +93,7 @@ def transformer(shards: str) -> Problem:
 
 @cache
 def random(agents: int) -> MLP:
-    """The network on random bytes, any number of agents: for what does not depend on the data."""
+    """The network on random bytes, with any number of agents: for measurements that do not depend on the data."""
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (agents, 50, 784), generator=draw, dtype=torch.uint8)
     labels = torch.randint(0, 10, (agents, 50), generator=draw)

@@ -27,11 +27,11 @@ from docom.transports import Framed, TorchPost
 
 Look = Callable[[], float]
 GLOO_BYTES = 162  # what gloo itself adds to a message: its header, and the notices that both ends are ready
-GLOO_PIECE = 3 * 48  # the same for a piece of an all-reduce, where no acknowledgement stands alone
+GLOO_PIECE = 3 * 48  # the same for a piece of an all-reduce, where no acknowledgement is sent alone
 
 
 def main() -> None:
-    """Do one job after the other, and print what came of them."""
+    """Do one job after the other, and print the results."""
     jobs: list[dict[str, Any]] = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _ask(what: str) -> None:
-    """Let the parent do something while nobody sends: set the rate of the next job, read the interfaces' counters."""
+    """Let the parent act while no host sends: set the rate of the next job, read the interfaces' counters."""
     dist.barrier()
     time.sleep(0.2)
     if dist.get_rank() == 0:
@@ -59,14 +59,14 @@ def _ask(what: str) -> None:
 
 
 def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], int], look: Look) -> dict[str, Any]:
-    """Warm up, then time; or go on until the goal is reached, looking (outside the clock) from time to time."""
+    """Warm up, then measure the time; or run until the goal is reached, evaluating at intervals (outside the clock)."""
     times, curve = [], []
     for _ in range(job["warm_up"]):
         started = time.perf_counter()
         step()
         times.append(time.perf_counter() - started)
     steps = torch.tensor(job["steps"])
-    if "seconds" in job:  # as many steps as fit
+    if "seconds" in job:  # as many steps as fit into the time
         steps = torch.tensor(max(3, min(job["steps"], int(job["seconds"] / times[-1]))))
         dist.broadcast(steps, 0)
     _ask("counters")
@@ -111,7 +111,7 @@ def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None],
 
 
 def _seen(task: str, problem: Problem, rows: Tensor) -> float:
-    """Test accuracy on MNIST, else the loss on those of everybody's samples that a search looks at."""
+    """Test accuracy on MNIST, else the loss on the samples of all agents that a search evaluates."""
     if task != "mnist":
         few = problem.sampled(search.TASKS[task]["samples"], 0)
         return float(few.evaluate(rows, gradient=False).loss.max())
@@ -138,7 +138,7 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
         payload = 2 * words
     elif kind == "powersgd":
-        # The hook wants one plain step before it keeps an error; its own default is a thousand of them.
+        # The hook needs one plain step before it keeps an error; its own default is a thousand of them.
         state = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=int(argument), start_powerSGD_iter=2, min_compression_rate=1
         )
@@ -169,8 +169,8 @@ def _ddp(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Ca
         row = torch.cat([p.detach().flatten() for p in model.parameters()])
         return _seen(told["task"], problem, row.unsqueeze(0))
 
-    # What a ring all-reduce sends from every process, by its definition; torch does not count. Gloo goes round the ring
-    # with two pieces a process, once to add up and once to tell the sums.
+    # The bytes that every process sends in a ring all-reduce, by its definition; torch does not count them. Gloo passes
+    # two pieces per process around the ring, once to add up and once to distribute the sums.
     pieces = 4 * (world - 1) * reductions
     return step, lambda: done * (round(2 * (world - 1) / world * payload) + pieces * GLOO_PIECE), look
 

@@ -1,11 +1,11 @@
 """Decentralised optimisation with compressed communication.
 
-n agents, each with its own data and loss f_i, sit on a graph and minimise the average of the f_i by talking to neighbours
-only, in compressed messages. ``docom.simulate`` runs them in one process::
+n agents, each with its own data and loss f_i, are the nodes of a graph. They minimise the average of the f_i and exchange
+compressed messages with their neighbours only. ``docom.simulate`` runs them in one process::
 
     run = docom.simulate(problem, docom.DoCoM(lr=0.05, gamma=0.3, beta=0.1), topology="ring", compressor="topk:0.1")
 
-Names are loaded when they are first used, so that ``import docom`` costs next to nothing.
+Names are loaded when they are first used, so that ``import docom`` is fast.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One process at a time in a folder.
 
-The owner of a folder holds a lock of the operating system on the file ``owner.json`` in it, which says who that is. The system
-frees the lock when the process ends, however it ends, so a file that is left behind stops nobody. Where the file system has
-no such locks the file itself is the lock: it is there or not, and one that is left behind must be removed by hand.
+The owner of a folder holds a lock of the operating system on the file ``owner.json`` in it, which names the owner. The system
+releases the lock when the process ends, in any way, so a file that is left does not block other processes. If the file system
+has no such locks, the file itself is the lock, and one that is left must be removed by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FolderInUse(FileExistsError):
 
 
 class _Busy(Exception):
-    """Somebody else has the lock. by_hand: whether the file has to be removed by hand if that process is gone."""
+    """Another process has the lock. by_hand: whether the file must be removed by hand if that process has ended."""
 
     def __init__(self, by_hand: bool = False) -> None:
         self.by_hand = by_hand
@@ -39,7 +39,7 @@ class _Busy(Exception):
 
 @contextmanager
 def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Own a folder, which is made if it is not there; where nothing was put into it, it is gone again afterwards.
+    """Own a folder, which is created if it does not exist; if it is still empty at the end, it is removed.
 
     Raises:
         FolderInUse: another process, or another thread of this one, owns it and did so for ``patience`` seconds more.
@@ -49,7 +49,7 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed before it is unlocked: whoever opened the file meanwhile finds that it is not the folder's any more.
+        # Removed before it is unlocked: a process that has opened the file by then finds that it is no longer in the folder.
         with suppress(OSError):
             (folder / OWNER).unlink()
         os.close(descriptor)
@@ -59,7 +59,7 @@ def owned(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """The folder and those above it that are not there, from the inside."""
+    """The folder and its parents that do not exist, innermost first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
@@ -88,7 +88,7 @@ def _open(path: Path) -> int:
         descriptor, fresh = os.open(path, flags, 0o644), False
     try:
         if _locked(descriptor):
-            if not _is_there(path, descriptor):  # another process had it meanwhile, and has removed it
+            if not _is_there(path, descriptor):  # another process has owned it by now, and has removed it
                 raise _Busy
         elif not fresh:
             raise _Busy(by_hand=True)
@@ -102,7 +102,7 @@ def _open(path: Path) -> int:
 
 
 def _locked(descriptor: int) -> bool:
-    """Lock an open file; False where the system has no locks for it."""
+    """Lock an open file; False if the system has no locks for it."""
     if fcntl is None:
         return False
     try:
@@ -133,7 +133,7 @@ def _in_use(folder: Path, by_hand: bool) -> str:
         who = "another process"
     if by_hand:
         return (
-            f"{folder} is in use by {who}; this file system has no locks, so if that process is gone remove {path}, "
+            f"{folder} is in use by {who}; this file system has no locks, so if that process has ended remove {path}, "
             "or choose another --out"
         )
     return f"{folder} is in use by {who}; wait until it ends, or choose another --out"

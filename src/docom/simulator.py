@@ -54,7 +54,7 @@ def simulate(
             metropolis.
         compressor: a name ("topk:0.1", "quantize:4", ...), an object such as ``TopK(fraction=0.1)``, or "none".
         steps: how many.
-        batch_size: samples an agent draws a step, with replacement; None for full local gradients.
+        batch_size: samples that an agent draws per step, with replacement; None for full local gradients.
         seed: of batches, compression noise, random graphs and random starts.
         dtype, device: of all rows.
         x0: common start ``[d]``; by default the problem's own.
@@ -63,15 +63,15 @@ def simulate(
         until: stop early, for example ``"loss_worst<=0.05"``.
         exact: gradients one agent at a time, for bits that agree with runs of real processes.
         progress: True for a progress bar.
-        diagnose: record the proof's potential and its parts, invariants and observed contraction too
+        diagnose: also record the proof's potential and its parts, invariants and the observed contraction
             (see `docom.diagnostics`).
 
     Returns:
         A `Run` with the final models ``x``, the ``records``, ``to_frame()``, ``plot()`` and ``mean_model()``.
 
     Raises:
-        ValueError, TypeError: settings that cannot be run, before anything is.
-        FloatingPointError: NaN or infinity on the way, naming agent, variable and step.
+        ValueError, TypeError: settings that cannot be run; raised before anything runs.
+        FloatingPointError: NaN or infinity during the run; names agent, variable and step.
     """
     simulation = Simulation(
         problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
@@ -100,7 +100,7 @@ def simulate(
 
 
 class Simulation:
-    """Everything a run needs, checked and put in place; `begin` allocates and starts it.
+    """Everything a run needs, checked and assembled; `begin` allocates and starts it.
 
     Arguments as for `simulate`; processes: how many share the agents.
     """
@@ -127,7 +127,7 @@ class Simulation:
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device {device!r} is not there: {error}") from None
+            raise ValueError(f"device {device!r} is not available: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
@@ -154,17 +154,17 @@ class Simulation:
         return Training.begin(self.algorithm, channels, oracle, rows)
 
     def _rehearse(self) -> None:
-        """One step on a few numbers, so that compiling kernels is not taken for the time of the run's first step."""
+        """One step on a few numbers, so that the time to compile kernels is not counted in the run's first step."""
         layout = Layout.flat(16)
         transport = InProcess(self.network.degrees, device=self.device)
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         try:
             channels = open_channels(kinds, self.network, layout, transport, self.dtype, self.seed)
-        except ValueError:  # a compressor that keeps more entries than there are here
+        except ValueError:  # for a compressor that keeps more entries than there are here
             return
         rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
         state = self.algorithm.init(rows.clone(), rows, channels, self.algorithm.hyper(0))
-        with suppress(FloatingPointError):  # a step size that runs away will be told of in the run itself
+        with suppress(FloatingPointError):  # a step size that diverges is reported in the run itself
             for step in range(2):
                 arriving = self.algorithm.advance(state, channels, self.algorithm.hyper(step))
                 if arriving is not None:
@@ -172,7 +172,7 @@ class Simulation:
                 self.algorithm.absorb(state, [rows for _ in state.points], channels, self.algorithm.hyper(step))
 
     def finish(self, training: Training) -> Run:
-        """What a run leaves behind."""
+        """The results of a run."""
         final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
         description = {
             "label": self.algorithm.name,
@@ -187,7 +187,7 @@ class Simulation:
 def check_memory(
     problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device, agents: int
 ) -> None:
-    """Refuse a run, so many agents of which are in this process, that cannot fit, before anything is allocated."""
+    """Raise, before anything is allocated, for a run that does not fit into memory, given the agents in this process."""
     rows = algorithm.facts.memory + algorithm.points_per_step + 3  # gradients, one message, two rows of an evaluation
     item = torch.finfo(dtype).bits // 8
     needed = rows * agents * problem.dimension * item + 2 * problem.data_bytes()

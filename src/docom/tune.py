@@ -1,9 +1,9 @@
-"""The search for a method's step sizes: every point of a grid by the same number of steps, the worst loss at the end decides.
+"""The search for a method's step sizes: the same number of steps at every point of a grid, compared by the final worst loss.
 
-The grids are what a method declares for its step sizes. For the library's they are the paper's: lr from {0.1, 0.01, 0.001}, gamma
-from the compressor's delta upwards, beta from {1e-4, ..., 0.9}.
-Equal steps of one method are equal bits, so the trials are compared as the paper compares methods. Optuna deals the points and
-gives up those that stay behind the median of the ones before; a run that diverges is given up as well.
+A method declares the grids of its step sizes. The library's methods have the paper's: lr from {0.1, 0.01, 0.001}, gamma from the
+compressor's delta upwards, beta from {1e-4, ..., 0.9}.
+Trials of one method with equal steps send equal bits, so the comparison is the paper's. Optuna chooses the points and stops those
+that are behind the median of earlier ones; a run that diverges is stopped as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from docom.runner import assemble, measurement, on_threads
 
 OBJECTIVE = "loss_worst"
 LARGEST_RATIO, MOST_GAMMAS, UNKNOWN_DELTA = 2.5, 8, 0.05
-LOOKS = 10  # evaluations of a trial, at least: without any on the way nothing could be given up early
+LOOKS = 10  # the least number of evaluations of a trial: without intermediate ones nothing could be stopped early
 
 Grid = dict[str, list[Any]]
 
@@ -60,7 +60,7 @@ def gammas(delta: float | None) -> list[float]:
 
 
 def _consensus_grid(algorithm: Algorithm, size: StepSize, config: RunConfig, layout: Layout) -> list[float]:
-    """What to try for a consensus step of the variables that travel so."""
+    """The values to try for a consensus step of variables with this compressor."""
     wire = channel_gossip(algorithm, parse_gossip(config.compressor))
     served = [wire[variable] for variable in size.consensus_of]
     if all(gossip.scaled for gossip in served):
@@ -71,9 +71,9 @@ def _consensus_grid(algorithm: Algorithm, size: StepSize, config: RunConfig, lay
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of the grid and what came of it.
+    """One point of the grid and its result.
 
-    status: "finished", "pruned" (given up) or "diverged". loss: the worst loss at the end, None unless finished.
+    status: "finished", "pruned" (stopped early) or "diverged". loss: the worst loss at the end, None unless finished.
     """
 
     number: int
@@ -85,7 +85,7 @@ class Trial:
 
 
 class Watcher(Progress, Protocol):
-    """Told of every step and evaluation of every trial, and of every trial's end."""
+    """Called at every step and evaluation of every trial, and at its end."""
 
     def ended(self, trial: Trial) -> None:
         """A trial is over."""
@@ -108,7 +108,7 @@ class Search:
             if not values:
                 raise ValueError(f"the grid has no values for {name}")
             for value in values:
-                self.configured({name: value})  # refuses a value that cannot be, before anything is run
+                self.configured({name: value})  # raises for an invalid value, before anything runs
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ class Search:
         return prod(len(values) for values in self.grid.values())
 
     def configured(self, values: dict[str, Any]) -> RunConfig:
-        """The configuration with these values. A step size that follows a schedule keeps its shape and starts elsewhere."""
+        """The configuration with these values. A step size with a schedule keeps its shape and starts at the new value."""
         before = self.config.hyper
         changed = {name: _restarted(before.get(name), value) for name, value in values.items()}
         return replace(self.config, hyper=before | changed)
@@ -173,7 +173,7 @@ class Search:
         return sorted((trial for trial in self.trials if trial.loss is not None), key=lambda t: (t.loss, t.number))
 
     def write(self, folder: Path, command: str = "") -> None:
-        """``trials.json``, and ``best.yaml`` where there is a best one: a configuration for `docom run`."""
+        """Write ``trials.json``, and ``best.yaml`` if a trial finished: a configuration for `docom run`."""
         folder.mkdir(parents=True, exist_ok=True)
         told = {
             "objective": OBJECTIVE,
@@ -192,7 +192,7 @@ class Search:
 
 
 def require_optuna() -> None:
-    """Refuse to go on without Optuna; silence it, for what there is to say is said by whoever runs the search."""
+    """Raise without Optuna; silence its output, since the caller of the search prints the results."""
     try:
         import optuna
     except ImportError:

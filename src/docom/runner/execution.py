@@ -157,7 +157,7 @@ def _execute(
                     measurement(config, simulation.problem, training, team, whole if team.world > 1 else None)
                 ),
                 config.eval_every,
-                # The first process decides: the time it took is not the same for all.
+                # The first process decides: the measured time differs between processes.
                 lambda record: bool(team.words("yes" if reached(record) else "")[0]),
                 config.seed,
                 callback=inspector.after(files.append if team.leads else None),
@@ -191,10 +191,10 @@ def _divergence(records: list[Record]) -> str | None:
 
 
 def _begin(files: RunFolder, config: RunConfig, command: str, found: str, team: Team) -> None:
-    """Start the folder, without what was found there and is no longer wanted."""
+    """Start the folder, and remove the files of a run that is overwritten."""
     if found == AGAIN and files.config() is None:
         raise FileExistsError(
-            f"{files.path} holds {', '.join(files.there())}, but neither config.yaml nor a checkpoint to go on from; "
+            f"{files.path} holds {', '.join(files.there())}, but neither config.yaml nor a checkpoint to continue from; "
             "add --overwrite to remove them, or choose another --out"
         )
     if found != NEW:
@@ -207,7 +207,7 @@ def _differences(written: str, config: RunConfig) -> str:
     """The settings in which a run's config.yaml and another configuration differ."""
     there, here = parse_yaml(written), parse_yaml(dump(config))
     if not isinstance(there, dict):
-        return "its config.yaml is no mapping"
+        return "its config.yaml is not a mapping"
     return "; ".join(
         f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
         for key in here | there
@@ -216,7 +216,7 @@ def _differences(written: str, config: RunConfig) -> str:
 
 
 def _earlier(files: RunFolder, step: int, eval_every: int) -> list[Record]:
-    """The records made before the step a run goes on from; the steps they tell of cannot be measured again."""
+    """The records before the step from which a run continues; those steps cannot be measured again."""
     steps = [record["step"] for record in files.before(step)]
     if steps != list(range(0, step, eval_every)):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What ``--diagnose`` adds to a run: numbers in its records, an alarm while it diverges, a diagnosis in its summary."""
+"""What ``--diagnose`` adds to a run: numbers in its records, a warning when it diverges, a diagnosis in its summary."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from docom.team import Team
 
 
 class Inspector:
-    """Looks into a run where its configuration asks for it, and is not there otherwise.
+    """Measures a run for ``--diagnose``; without it, does nothing.
 
-    All processes look. The first one, which has all records, decides whether the run diverges, and tells the others.
+    All processes measure. The first one, which has all records, decides whether the run diverges, and tells the others.
 
-    advice: which step size to lower, once the run has been seen to diverge.
+    advice: which step size to lower, if the run diverges.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Inspector:
             )
 
     def added_to(self, measure: Measure) -> Measure:
-        """A measurement with what is seen of the state."""
+        """A measurement, with the diagnostics of the state."""
         look, training = self.look, self.training
         if look is None:
             return measure
@@ -56,7 +56,7 @@ class Inspector:
         return both
 
     def after(self, keep: Callable[[Record], object] | None) -> Callable[[Record], object] | None:
-        """A callback that keeps a record, then looks whether the run diverges; true where it is to stop for that."""
+        """A callback that keeps a record, then checks whether the run diverges; true if it must stop because of that."""
         if self.look is None:
             return keep
         look = self.look
@@ -73,7 +73,7 @@ class Inspector:
         return watched
 
     def _alarm(self, look: Diagnostics) -> str:
-        """What to do about a run that diverges; nothing where it does not."""
+        """What to do about a run that diverges; empty if it does not."""
         found: Divergence | None = diverging(self.training.records)
         if found is None:
             return ""
@@ -83,7 +83,7 @@ class Inspector:
         gamma = next((name for name, size in algorithm.step_sizes().items() if size.consensus_of), None)
 
         def bearable() -> float | None:
-            """What "auto" would have taken."""
+            """The consensus step that "auto" would have chosen."""
             if gamma is None:
                 return None
             return measure_step(
@@ -102,7 +102,7 @@ class Inspector:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The diagnosis for summary.json; empty where nothing was asked for."""
+        """The diagnosis for summary.json; empty without ``--diagnose``."""
         if self.look is None:
             return {}
         conditions = [condition.to_dict() for condition in self.look.conditions(self.training.step)]

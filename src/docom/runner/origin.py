@@ -16,7 +16,7 @@ from docom import __version__, plugins
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """Where and with what a run was made."""
+    """The machine, versions and command of a run."""
     import numpy
 
     return {
@@ -36,7 +36,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of this source tree, with ``-dirty`` where it was changed; None where it is installed without git."""
+    """The commit of this source tree, with ``-dirty`` if it was changed; None if installed without git."""
     source = Path(__file__)
 
     def git(*arguments: str) -> str | None:
@@ -48,6 +48,6 @@ def _commit() -> str | None:
             return None
         return answer.stdout.strip() or None if answer.returncode == 0 else None
 
-    # Installed inside somebody's own repository, this file is not tracked there, and their commit says nothing of us.
+    # If docom is installed inside a user's own repository, this file is not tracked there, and that commit is not ours.
     tracked = git("ls-files", "--error-unmatch", source.name)
     return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if tracked else None

@@ -17,7 +17,7 @@ from docom.team import Team
 
 
 def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> Simulation:
-    """The run that a configuration describes, as far as this process of a team takes part in it."""
+    """The part of this process in the run that a configuration describes."""
     team = team or Team()
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"there is no {config.device} here, or torch was built without it; use --device cpu")
@@ -31,7 +31,7 @@ def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> S
 def measurement(
     config: RunConfig, problem: Problem, training: Training, team: Team | None = None, whole: Problem | None = None
 ) -> Measure:
-    """Full evaluations, or, where the configuration says so, all but the last one on a fixed seeded subset.
+    """Full evaluations, or, if configured, all except the last one on a fixed seeded subset.
 
     whole: where ``problem`` has only this process's data, the problem with all of them, to draw the subset from.
     """
@@ -54,7 +54,7 @@ def measurement(
 
 @contextmanager
 def on_threads(count: int | None) -> Iterator[None]:
-    """So many CPU threads: sums over samples are cut into as many pieces, and so round accordingly."""
+    """Set the number of CPU threads: sums over samples have as many parts, so the rounding depends on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

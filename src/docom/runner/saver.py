@@ -1,4 +1,4 @@
-"""Checkpoints while a run goes on, and its orderly end when it is interrupted."""
+"""Checkpoints during a run, and its regular end when it is interrupted."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STOP = "stop"
 
 @dataclass
 class Saver:
-    """Saves a checkpoint every so many seconds, and once more when the run is interrupted.
+    """Saves a checkpoint at an interval of seconds, and once more when the run is interrupted.
 
-    Several processes meet for it after the same step; the wish of one of them is enough.
+    Several processes meet for it after the same step; the request of one of them is enough.
     """
 
     files: RunFolder
@@ -48,7 +48,7 @@ class Saver:
         """Ctrl-C and SIGTERM end the run after the step in progress; a second Ctrl-C ends it at once."""
 
         def note(number: int, frame: Any) -> None:
-            # Ctrl-C reaches all processes of a terminal, and a parent's SIGTERM then follows: not a second wish.
+            # Ctrl-C reaches all processes of a terminal; a SIGTERM of the parent then follows and is not a second request.
             if self.interrupted and number == signal.SIGINT and self.team.world == 1:
                 raise KeyboardInterrupt
             self.interrupted = True
@@ -56,7 +56,7 @@ class Saver:
 
         try:
             before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not in the main thread: whoever started the thread handles signals
+        except ValueError:  # not in the main thread: the main thread handles signals
             before = {}
         try:
             yield

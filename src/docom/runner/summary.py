@@ -1,4 +1,4 @@
-"""A run in a few words: summary.json."""
+"""The summary of a run: summary.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from docom.team import Team
 def summarise(
     config: RunConfig, simulation: Simulation, training: Training, status: str, command: str, team: Team
 ) -> dict[str, Any]:
-    """What a report needs to know of a run besides its records."""
+    """What a report needs to know about a run besides its records."""
     graph = simulation.network
     return {
         "label": config.label or label(config.algorithm, config.compressor),
@@ -48,7 +48,7 @@ def summarise(
 
 
 def _messages(channels: Channels) -> list[dict[str, Any]]:
-    """Bytes to one neighbour a round, in how many exchanges one after the other, and how many rounds there were."""
+    """For each variable: bytes to one neighbour per round, sequential exchanges per round, and the number of rounds."""
     ends = sum(channels.network.degrees)
     return [
         {
