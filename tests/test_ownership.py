@@ -143,7 +143,7 @@ def test_without_locks_the_file_itself_is_one(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(fcntl, "flock", no_locks)  # as some network file systems answer
     with owned(tmp_path, patience=0):
         with (
-            pytest.raises(FolderInUse, match=r"has no locks, so if that process is gone remove .*owner\.json"),
+            pytest.raises(FolderInUse, match=r"has no locks, so if that process has ended remove .*owner\.json"),
             owned(tmp_path, patience=0),
         ):
             pass
