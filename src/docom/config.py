@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,9 @@ class RunConfig:
         known = {f.name: f.default for f in fields(kind)}
         wrong = sorted(str(name) for name in self.hyper if name not in known)
         if wrong:
-            raise ValueError(f"{self.algorithm} has no {', '.join(wrong)}; it takes {', '.join(sorted(known))}")
+            close = get_close_matches(wrong[0], known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{self.algorithm} has no {', '.join(wrong)}{hint}; it takes {', '.join(sorted(known))}")
         for name, value in self.hyper.items():
             if value is None and known[name] is not None:
                 raise ValueError(f"{self.algorithm}: {name} is empty; give it a value, or leave it out")
@@ -140,7 +143,10 @@ def from_dict(values: dict[str, Any], folder: Path = Path()) -> RunConfig:
 
 def read(path: Path) -> RunConfig:
     """A configuration from a YAML file."""
-    return from_dict(read_yaml(path), path.parent)
+    values = read_yaml(path)
+    if isinstance(values, dict):
+        values.pop("compare", None)  # of several runs; see `docom.cli.compare_file`
+    return from_dict(values, path.parent)
 
 
 def read_yaml(path: Path) -> Any:

@@ -144,8 +144,8 @@ def run(
 
 @app.command()
 def compare(
-    preset: Annotated[str, typer.Argument(help="synthetic, mnist or femnist.")] = "synthetic",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, from 0 on.", min=1)] = 1,
+    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")] = "synthetic",
+    seeds: Annotated[int | None, _option("--seeds", "How many seeds, from 0 on; 1, or what the file says.", 1)] = None,
     steps: Steps = None,
     eval_every: Every = None,
     only: Annotated[str | None, _option("--only", "Methods to run, separated by commas.")] = None,
@@ -159,11 +159,14 @@ def compare(
     overwrite: Overwrite = False,
     plugin: Plugins = None,
 ) -> None:
-    """Run all settings of a preset, in parallel; what is done already is not run again. Ends with a table and a report."""
+    """Run all settings of a preset, or of the compare: section of a file, in parallel. Ends with a table and a report.
+
+    What is done already is not run again.
+    """
     from docom.cli import comparison
 
     names = None if only is None else [name.strip() for name in only.split(",")]
-    comparison.compare(preset, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite)
+    comparison.compare(what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite)
 
 
 @app.command()
@@ -215,6 +218,14 @@ def demo(
 
     every, folder = max(1, steps // 20), out or Path("demo")
     comparison.compare("synthetic", 1, steps, every, None, False, None, None, None, folder, _command(), overwrite)
+
+
+@app.command()
+def init(file: Annotated[Path, typer.Argument(help="The file to write, such as mine.yaml.")]) -> None:
+    """Write a configuration with every setting explained, to be changed and run. Replaces no file."""
+    from docom.cli import initial
+
+    initial.init(file)
 
 
 @app.command()

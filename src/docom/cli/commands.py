@@ -18,6 +18,7 @@ from rich.text import Text
 from docom import plugins, presets
 from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
+from docom.cli.compare_file import kept
 from docom.config import RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
 from docom.metrics import MEANING
@@ -184,7 +185,8 @@ def configure(
         base = read(path)
         settings = settings | {"plugins": base.plugins | plugins.given()}
         if algorithm is not None and algorithm != base.algorithm:
-            base = replace(base, algorithm=algorithm, hyper=hyper, label=None)
+            same = kept(base.hyper, algorithm, base.algorithm)
+            base = replace(base, algorithm=algorithm, hyper=same | hyper, label=None)
         if compressor is not None and compressor != base.compressor:
             base = replace(base, label=None)  # it named the other one
         merged = base.hyper | hyper

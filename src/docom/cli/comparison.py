@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from rich.text import Text
 
 from docom import plugins, presets
 from docom.cli.commands import COMPARISON, DIVERGED, INTERRUPTED, data_folder, say
+from docom.cli.compare_file import read_comparison
 from docom.config import RunConfig, dump, from_dict
+from docom.names import nearest
 from docom.ownership import owned
 from docom.presets import Setting
 from docom.runfolder import RunFolder
@@ -77,8 +80,8 @@ class Job:
 
 
 def compare(
-    preset_name: str,
-    seeds: int,
+    what: str,
+    seeds: int | None,
     steps: int | None,
     eval_every: int | None,
     only: list[str] | None,
@@ -91,11 +94,16 @@ def compare(
     overwrite: bool = False,
 ) -> None:
     """See `docom.cli.app.compare`."""
-    preset = presets.find(preset_name)
-    chosen = _chosen(preset, only, paper)
-    folder = out or Path("out") / preset.name
     overrides = {"steps": steps, "eval_every": eval_every, "device": device}
-    work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds)]
+    overrides = {key: value for key, value in overrides.items() if value is not None}
+    if Path(what).suffix in (".yaml", ".yml"):
+        folder, title = out or Path("out") / Path(what).stem, Path(what).stem
+        work = _of_file(Path(what), seeds, only, paper, overrides, folder)
+    else:
+        preset = presets.find(what)
+        folder, title = out or Path("out") / preset.name, f"{preset.name}: {preset.about}"
+        chosen = _chosen(preset, only, paper)
+        work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds or 1)]
     with owned(folder):
         if not overwrite:
             _refuse_other_runs(work)
@@ -105,7 +113,7 @@ def compare(
         good = [job for job in work if job not in failed]
         if good:
             console.print(_table(good))
-            _write_report(good, folder, f"{preset.name}: {preset.about}")
+            _write_report(good, folder, title)
     for job in failed:
         last = (job.folder / "log.txt").read_text().strip().splitlines()[-1:]
         say(f"failed: {job.label}: {''.join(last)} (all of it in {job.folder / 'log.txt'})")
@@ -128,8 +136,6 @@ def _refuse_other_runs(work: list[Job]) -> None:
 
 
 def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list[Setting]:
-    from docom.names import nearest
-
     settings = [setting if paper else setting.stable for setting in preset.settings if not (paper and setting.ours)]
     if only is None:
         return settings
@@ -141,10 +147,35 @@ def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list
 
 
 def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[str, Any], folder: Path) -> Job:
-    values = preset.values(setting) | {key: value for key, value in overrides.items() if value is not None}
+    values = preset.values(setting) | overrides
     config = from_dict(values | {"seed": seed, "label": setting.label, "threads": 1, "plugins": plugins.given()})
     kind = setting.compressor.replace(":", "-")
     return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")
+
+
+def _of_file(
+    path: Path, seeds: int | None, only: list[str] | None, paper: bool, overrides: dict[str, Any], folder: Path
+) -> list[Job]:
+    """The runs of a file; each has a folder with the name of its curve."""
+    if paper:
+        raise ValueError("--paper is for presets; a file says itself what its step sizes are")
+    configs = read_comparison(path, overrides, seeds)
+    known = {config.algorithm for config in configs}
+    for name in only or ():
+        if name not in known:
+            raise nearest("method of this file", name, sorted(known))
+    jobs: list[Job] = []
+    for config in configs:
+        if only is not None and config.algorithm not in only:
+            continue
+        label = config.label or presets.label(config.algorithm, config.compressor)
+        place = folder / re.sub(r"[^A-Za-z0-9.-]+", "-", label).strip(".-") / f"seed-{config.seed}"
+        if any(job.folder == place for job in jobs):
+            raise ValueError(f"{path}: two runs are called {label}; give each a label of its own")
+        jobs.append(
+            Job(f"{label}, seed {config.seed}", replace(config, label=label, threads=1, plugins=plugins.given()), place)
+        )
+    return jobs
 
 
 def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list[Job]:
