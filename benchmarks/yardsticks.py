@@ -144,7 +144,7 @@ class Vectorised:
         return rows
 
     def push(self, rows: Tensor, channel: int) -> Tensor:
-        """``hat += Q(x - hat)``; the gap (W - I) hat thereafter."""
+        """``hat += Q(x - hat)``; returns the gap (W - I) hat after it."""
         self.hats[channel] = self.hats[channel] + self.compress(rows - self.hats[channel], channel)
         return self.gap(channel)
 

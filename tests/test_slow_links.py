@@ -96,12 +96,12 @@ def test_every_method_gets_the_same_number_of_trials() -> None:
 
 def test_settings_can_be_built() -> None:
     from docom.algorithms import find
-    from docom.compressors import parse
+    from docom.channels import parse_gossip
 
     for setting in CATALOGUE.values():
         middle = {name: (low * high) ** 0.5 for name, (low, high) in setting.search.items()}
         find(setting.algorithm)(**hyper(setting, middle))
-        parse(setting.compressor)
+        parse_gossip(setting.compressor)
         assert setting.like is None or CATALOGUE[setting.like].search == setting.search
 
 

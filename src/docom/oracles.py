@@ -35,7 +35,7 @@ class Oracle(Protocol):
     def gradients(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
         """Gradients at points of step ``step`` (from 0).
 
-        reusable: positions of points whose rows nobody needs any more; a gradient may take their place.
+        reusable: positions of points whose rows are not needed any more; a gradient may take their place.
         """
 
     def full_gradients(self, x: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ class Algorithm(ABC):
 
     @property
     def reusable(self) -> tuple[int, ...]:
-        """Which points' rows nobody reads once their gradients are there, so that these may take their place."""
+        """Points whose rows are not read after their gradients are computed, so that these may be written over them."""
         return ()
 
     @classmethod

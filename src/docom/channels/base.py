@@ -71,7 +71,7 @@ class Channel:
         """Begin with public copies ``hat``, the same row for all agents and known to all, so that none is sent."""
 
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
-        """Make ``x`` public as far as one message allows; return ``sum_j W_ij (hat_j - hat_i)`` thereafter.
+        """Make ``x`` public as far as one message allows; return ``sum_j W_ij (hat_j - hat_i)`` after it.
 
         damping: the copies move by this share of the message only; the gap returned is that of the full one.
         """

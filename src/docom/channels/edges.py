@@ -7,7 +7,7 @@ For every matrix-shaped tensor ``A`` of the variable and every edge ``e = {i, j}
     both send A^T p_e ;  s_e = (A_i - A_j)^T p_e ;  q_e = s_e
     A_i -= W_ij p_e s_e^T ;  A_j += W_ij p_e s_e^T
 
-repeated ``rounds`` times. With ``sides=1`` a round sends one of the two, in turn, along the other factor of the round before,
+repeated ``rounds`` times. With ``sides=1`` a round sends one of the two, alternately, along the other factor of the round before,
 made orthonormal: PowerGossip's own round, of half the exchanges and half the numbers. ``values="bf16"`` rounds what is sent,
 at both ends alike. Vectors are mixed exactly. There are no public copies and no consensus step to tune; the mean
 over agents stays as it is; it equals exact gossip with W as soon as the differences have rank r. The lower agent's
@@ -86,7 +86,7 @@ class EdgeChannel(LowRankChannel):
             None if len(rows) == len(agents) else torch.tensor(rows, dtype=torch.int64, device=device)
             for rows in self.slots
         ]
-        # A single agent has nobody to send to.
+        # A single agent has no neighbour to send to.
         matrices = Matrices(*(split_matrices(at.layout, rank) if network.n > 1 else ([], [])))
         super().__init__(at, sides, values, matrices, ids)
         self.repeats, self.exchanges = rounds, sides * rounds

@@ -23,7 +23,7 @@ class CompressedChannel(Channel):
 
     With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Agents that agree have a small
     gap, to which little is lost by rounding: a sum ``W hat``, from which hat is taken later, would lose as much every
-    round as the copies' own size makes it. Where Q is the identity the gap is formed anew each round.
+    round as the copies' own size makes it. Where Q is the identity the gap is computed again each round.
     """
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, key: Key) -> None:

@@ -110,7 +110,7 @@ class LowRankChannel(Channel):
         return Place(self.number, self.rounds * self.exchanges + self._turn)
 
     def words(self, repeats: int = 1) -> float:
-        """Numbers in all messages of a round; where one factor is sent in turn, the mean of the two."""
+        """Numbers in all messages of a round; if the two factors are sent alternately, the mean of both."""
         factors = sum(block.rank * (block.rows + block.columns) for block in self.matrices.blocks)
         return repeats * self.sides * factors / 2 + sum(self.matrices.sizes)
 

@@ -5,10 +5,10 @@ With ``M_i`` agent i's variable and what earlier messages left of it, as a matri
     p = orth(mean_i M_i q) ;   s = mean_i M_i^T p ;   the mean is taken for p s^T ;   q = s
     M_i - p (M_i^T p)^T  is left for the next message
 
-The messages are linear in M, so that their average may be taken in whatever way: by an all-reduce, or by the finitely many
+The messages are linear in M, so their average may be computed in any way: by an all-reduce, or by the finitely many
 exchanges between neighbours of `docom.weights.averaging_matrices`, in r (a + b) numbers instead of a b.
 
-``sides=1`` sends one of the two factors per round, in turn: a round starts from the other factor of the round before, made
+``sides=1`` sends one of the two factors per round, alternately: a round starts from the other factor of the previous one, made
 orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
 
 What is left is kept against the agent's own projection, not against the average as in PowerSGD: the same on average, but what
@@ -65,7 +65,7 @@ class LowRankMeanChannel(LowRankChannel):
     """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
 
     def __init__(self, at: Opening, rank: int, over: str, sides: int, values: str) -> None:
-        everyone = torch.zeros_like(at.transport.agents)  # one basis for all, whoever holds it
+        everyone = torch.zeros_like(at.transport.agents)  # one basis for all agents
         matrices = Matrices(*split_matrices(at.layout, rank))
         super().__init__(at, sides, values, matrices, everyone)
         average = _AllReduce if over == "allreduce" else _Exchanges
@@ -176,7 +176,7 @@ class _Exchange:
             (i, i): row for row, i in enumerate(agents)
         }
         most = max(map(len, near))
-        # A row with fewer terms than others is filled up with itself, nought times.
+        # A row with fewer terms than others is padded with itself, with weight 0.
         sources = [
             [where[i, j] for j in others] + [row] * (most - len(others))
             for row, (i, others) in enumerate(zip(agents, near, strict=True))

@@ -1,4 +1,4 @@
-"""What compression really kept of the messages of a channel, for who wants to know."""
+"""The contraction of the messages of a channel, as observed in a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Meter:
         self._noted.add_(1)
 
     def read(self) -> Kept | None:
-        """Of the messages since it was last read; None where there were none. Starts anew."""
+        """The contraction of the messages since the last reading; None if there were none. Starts again from zero."""
         if self._kept is None or self._noted is None or int(self._noted) == 0:
             return None
         found = Kept(*(numbers.clone() for numbers in self._kept))

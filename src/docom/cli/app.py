@@ -201,7 +201,7 @@ def bench(
     plot: Annotated[Path | None, _option("--plot", "File for a figure, PNG or SVG.")] = None,
     yardsticks: Annotated[Path | None, _option("--yardsticks", "Folder of yardsticks.py.")] = None,
 ) -> None:
-    """Measure the simulator beside plain PyTorch steps, in turns: about ten minutes. Needs a clone of the repository."""
+    """Measure the simulator and plain PyTorch steps alternately: about ten minutes. Needs a clone of the repository."""
     from docom.cli import benchmark
 
     benchmark.bench(json, device, quick, only, plot, yardsticks)

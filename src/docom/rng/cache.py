@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between runs: numba unpickles what it finds there, so nobody else may write to it."""
+"""Where compiled kernels are kept between runs: numba unpickles what it finds there, so no other user may write to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kernel_folder() -> Path | None:
     except (
         OSError,
         RuntimeError,
-    ):  # no home, or one that cannot be written to: kernels are compiled anew in every process
+    ):  # no home, or one that cannot be written to: kernels are compiled again in every process
         return None
     return folder
 
@@ -50,8 +50,8 @@ def _is_private(folder: Path) -> bool:
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077:
         return True
     warnings.warn(
-        f"{folder} is not used, so that kernels are compiled anew: it must be a folder of this user that nobody else may read or "
-        "write (mode 0700), because compiled kernels are unpickled from it. Remove it, and docom makes it anew",
+        f"{folder} is not used, and kernels are compiled again: it must be a folder of this user that nobody else may read or "
+        "write (mode 0700), because compiled kernels are unpickled from it. Remove it, and docom makes it again",
         stacklevel=2,
     )
     return False

@@ -1,4 +1,4 @@
-"""Buffers between processes, whoever moves them."""
+"""Buffers between processes, for any library that moves them."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class TorchPost(Post):
             receives = [dist.irecv(inbox, group=self.group, group_src=other) for other, inbox in inboxes.items()]
             sends = [dist.isend(outbox, group=self.group, group_dst=other) for other, outbox in outboxes.items()]
             return [*receives, *sends]
-        # NCCL would wait for ever where two processes begin with a send to each other, unless it is told of all at once.
+        # NCCL would wait forever if two processes begin with a send to each other, unless it is told of all at once.
         group = self.group
         operations = [dist.P2POp(dist.irecv, inbox, group=group, group_peer=other) for other, inbox in inboxes.items()]
         operations += [
@@ -164,7 +164,7 @@ class TorchPost(Post):
 
 
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
-    """Wait for one process's buffers, one after the other, for ever; a failure is an answer too."""
+    """Wait for one process's buffers, one after the other, without end; a failure is an answer, too."""
     while True:
         works, inbox, _, answers = tasks.get()  # buffers that were sent must live until they are gone
         try:

@@ -17,7 +17,7 @@ offset  bytes  field
 44      4      CRC-32 of the 44 bytes before it and the payload
 ======  =====  ======================================================================
 
-The checksum finds damage, not malice: whoever can write to the network can write a valid frame.
+The checksum finds damage, not malice: a program that can write to the network can write a valid frame.
 """
 
 from __future__ import annotations
