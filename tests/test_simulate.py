@@ -6,6 +6,7 @@ Counts are checked against formulas written out here, not against the library's 
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -920,3 +921,48 @@ def test_parse_is_what_the_simulator_uses(problem: LeastSquares) -> None:
     assert run(problem, compressor="quantize:4,unbiased=true").description["compressor"]["model"] == parse(
         "quantize:4,unbiased=true"
     )
+
+
+# --- what users give -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"until": 5}, 'until must read like "loss_worst<=0.05"'),
+        ({"dtype": "float46"}, "dtype is torch.float32 or torch.float64"),
+        ({"x0": "zeros"}, "x0 must be numbers in equally long rows, got str"),
+        ({"x0": torch.zeros(10, dtype=torch.complex64)}, "x0 must be real numbers, got complex ones"),
+        ({"eval_every": True}, "eval_every is an integer >= 1, got True"),
+        ({"steps": True}, "steps is an integer >= 0, got True"),
+        ({"diagnose": "yes"}, "diagnose is True or False, got 'yes'"),
+        ({"exact": "yes"}, "exact is True or False, got 'yes'"),
+        ({"progress": "yes"}, "progress is True, False or an object"),
+        ({"device": "gpu"}, "unknown device 'gpu'; did you mean 'cuda'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_plain_words(
+    given: dict[str, Any], message: str, problem: LeastSquares
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        docom.simulate(problem, docom.DSGD(lr=0.01), **{"steps": 2} | given)
+
+
+def test_types_and_starts_may_be_given_as_users_have_them(problem: LeastSquares) -> None:
+    def models(**given: Any) -> Tensor:
+        return docom.simulate(problem, docom.DSGD(lr=0.01), steps=3, **given).x
+
+    start = np.linspace(0, 1, problem.dimension)
+    usual = models(dtype=torch.float64, x0=torch.from_numpy(start))
+    for dtype in ("float64", np.float64, "torch.float64"):
+        assert torch.equal(models(dtype=dtype, x0=start), usual)
+    assert torch.equal(models(dtype="float64", x0=start.tolist()), usual)
+
+
+def test_a_batch_larger_than_all_data_sets_is_noted() -> None:
+    data = LogisticRegression([(torch.ones(m, 2), torch.tensor([1.0, -1.0]).repeat(m // 2)) for m in (4, 2, 6)])
+    with pytest.warns(
+        UserWarning, match=r"batch_size=7 is more than any agent has \(2 samples at agent 1, 6 at most\)"
+    ):
+        docom.simulate(data, docom.DSGD(lr=0.01), steps=2, batch_size=7)
+    docom.simulate(data, docom.DSGD(lr=0.01), steps=2, batch_size=6)

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
+MEANT = {"gpu": "cuda", "nvidia": "cuda"}  # names from elsewhere, whatever is spelt most like them here
+
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.4)
+    meant = MEANT.get(name.lower().partition(":")[0])
+    close = [meant] if meant in names else get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 

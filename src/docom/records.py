@@ -177,7 +177,7 @@ def stop_condition(text: str | None) -> Callable[[Record], bool]:
     """
     if text is None:
         return lambda record: False
-    match = CONDITION.match(text)
+    match = CONDITION.match(text) if isinstance(text, str) else None
     if match is None or match[1] not in MEANING:
         raise ValueError(
             f'until must read like "loss_worst<=0.05", with one of {", ".join(MEANING)} and <=, <, >= or >; got {text!r}'

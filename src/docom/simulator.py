@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -12,13 +13,16 @@ from torch import Tensor
 from docom.algorithms import Algorithm
 from docom.channels import Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
+from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
 from docom.diagnostics import Diagnostics
 from docom.layout import Layout
 from docom.loop import Progress, Training, train
 from docom.metrics import measure
+from docom.names import nearest
 from docom.oracles import ProblemOracle
 from docom.problems import Problem
+from docom.problems.given import as_tensor
 from docom.records import Record, Run, stop_condition
 from docom.transports import InProcess, Transport
 from docom.weights import network
@@ -34,9 +38,9 @@ def simulate(
     steps: int = 1000,
     batch_size: int | None = None,
     seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str = torch.float32,
     device: str | torch.device = "cpu",
-    x0: Tensor | None = None,
+    x0: Any = None,
     eval_every: int | None = None,
     callback: Callable[[Record], object] | None = None,
     until: str | None = None,
@@ -56,8 +60,8 @@ def simulate(
         steps: how many.
         batch_size: samples that an agent draws per step, with replacement; None for full local gradients.
         seed: of batches, compression noise, random graphs and random starts.
-        dtype, device: of all rows.
-        x0: common start ``[d]``; by default the problem's own.
+        dtype, device: of all rows; torch.float32 or torch.float64, or their names.
+        x0: common start ``[d]``, a tensor, an array or a list; by default the problem's own.
         eval_every: steps between records; by default a twentieth of the run.
         callback: called with every record; a true return value stops the run.
         until: stop early, for example ``"loss_worst<=0.05"``.
@@ -81,6 +85,8 @@ def simulate(
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")
     if eval_every is not None and (type(eval_every) is not int or eval_every < 1):
         raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
+    if not isinstance(diagnose, bool):
+        raise TypeError(f"diagnose is True or False, got {diagnose!r}")
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = simulation.begin()
@@ -115,18 +121,23 @@ class Simulation:
         compressor: str | Compressor | Gossip | None = "none",
         batch_size: int | None = None,
         seed: int = 0,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
         device: str | torch.device = "cpu",
-        x0: Tensor | None = None,
+        x0: Any = None,
         exact: bool = False,
         processes: int = 1,
     ) -> None:
-        _check(problem, algorithm, batch_size, dtype)
+        dtype = _dtype(dtype)
+        _check(problem, algorithm, batch_size)
+        if not isinstance(exact, bool):
+            raise TypeError(f"exact is True or False, got {exact!r}")
         if type(seed) is not int:
             raise TypeError(f"seed is an integer, got {seed!r}")
         try:
             torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
+            if not isinstance(device, torch.device) and "cpu" in str(error):  # torch's list of all devices there are
+                raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
@@ -204,21 +215,36 @@ def check_memory(
         )
 
 
-def _check(problem: Problem, algorithm: Algorithm, batch_size: int | None, dtype: torch.dtype) -> None:
+def _dtype(given: object) -> torch.dtype:
+    """``torch.float64``, ``"float64"``, ``"torch.float64"`` or ``np.float64``."""
+    text = str(getattr(given, "__name__", given)).removeprefix("torch.")
+    if text not in DTYPES:
+        raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), or its name, got {given!r}")
+    found: torch.dtype = getattr(torch, text)
+    return found
+
+
+def _check(problem: Problem, algorithm: Algorithm, batch_size: int | None) -> None:
     if not isinstance(problem, Problem):
         raise TypeError(f"the first argument is a problem such as docom.problems.LeastSquares(A, b), got {problem!r}")
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.05), got {algorithm!r}")
     if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
         raise ValueError(f"batch_size is an integer >= 1, or None for full local gradients, got {batch_size!r}")
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), got {dtype}")
+    smallest, largest = int(problem.counts.min()), int(problem.counts.max())
+    if batch_size is not None and batch_size > largest:
+        agent = int(problem.counts.argmin())
+        warnings.warn(
+            f"batch_size={batch_size} is more than any agent has ({smallest} samples at agent {agent}, {largest} at most): "
+            "samples are drawn with replacement; leave batch_size out (--batch-size 0) for full local gradients",
+            stacklevel=4,
+        )
 
 
-def _start(problem: Problem, x0: Tensor | None, seed: int) -> Tensor:
+def _start(problem: Problem, x0: Any, seed: int) -> Tensor:
     if x0 is None:
         return problem.start(seed)
-    start = torch.as_tensor(x0)
+    start = as_tensor(x0, "x0")
     if start.shape != (problem.dimension,):
         raise ValueError(f"x0 is one common start of shape [{problem.dimension}], got {list(start.shape)}")
     if not bool(torch.isfinite(start).all()):
@@ -233,4 +259,6 @@ def _progress(progress: bool | Progress, steps: int, label: str) -> Any:
         from docom.terminal import StepBar
 
         return StepBar(steps, label)
+    if not isinstance(progress, bool) and not hasattr(progress, "record"):
+        raise TypeError(f"progress is True, False or an object with step, record and note, got {progress!r}")
     return nullcontext(progress or None)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,14 +143,35 @@ def kept(dimension: int, fraction: float | None, k: int | None) -> int:
     return k
 
 
+def check_whole(what: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuse what is no whole number in a range: 4.0, True and "four" are none."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or value < least
+        or (most is not None and value > most)
+    ):
+        limits = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{what} is a whole number {limits}, got {value!r}")
+
+
+def check_flag(what: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} is true or false, got {value!r}")
+
+
 def check_kept(name: str, fraction: float | None, k: int | None) -> None:
     """Raise for values that `kept` cannot use, before the dimension is known."""
     if (fraction is None) == (k is None):
         raise ValueError(f"{name} takes either fraction= or k=, got fraction={fraction}, k={k}")
-    if fraction is not None and not 0 < fraction <= 1:
-        raise ValueError(f"{name} needs 0 < fraction <= 1, got {fraction}; 0.05 keeps 5% of the entries")
-    if k is not None and (k < 1 or k != int(k)):
-        raise ValueError(f"{name} needs k >= 1, got k={k}")
+    number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
+    if fraction is not None and not (number and 0 < fraction <= 1):
+        raise ValueError(
+            f"{name} needs 0 < fraction <= 1, got {fraction!r}; 0.05 keeps 5% of the entries, k=20 keeps 20"
+        )
+    if k is not None:
+        check_whole(f"k of {name}", k, 1)
 
 
 def check_scope(scope: str, whole: int) -> None:

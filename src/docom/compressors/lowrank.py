@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from docom import rng, wire
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, float_bits
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, check_whole, float_bits
 from docom.compressors.codecs import bytes_to_values, check_length, values_to_bytes
 from docom.layout import Layout, as_matrix
 from docom.numerics import nonfinite_rows, orthonormalise, product, product_transposed
@@ -70,8 +70,7 @@ class LowRank(Compressor):
     name: ClassVar[str] = "lowrank"
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.rank != int(self.rank):
-            raise ValueError(f"low rank needs rank >= 1, got {self.rank}")
+        check_whole("rank", self.rank, 1)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:
         """See `Compressor.bind`."""

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Stamp, check_scope, float_bits
+from docom.compressors.base import (
+    Bound,
+    Buffer,
+    Compressor,
+    NonFinite,
+    Stamp,
+    check_flag,
+    check_scope,
+    check_whole,
+    float_bits,
+)
 from docom.compressors.codecs import (
     bytes_to_signed,
     bytes_to_values,
@@ -46,8 +56,8 @@ class Quantizer(Compressor):
     name: ClassVar[str] = "quantize"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 15 or self.bits != int(self.bits):
-            raise ValueError(f"the quantiser takes 1 to 15 bits, got {self.bits}")
+        check_whole("the number of bits", self.bits, 1, 15)
+        check_flag("unbiased", self.unbiased)
         check_scope(self.scope, self.whole)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:

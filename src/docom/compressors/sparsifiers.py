@@ -18,6 +18,7 @@ from docom.compressors.base import (
     NonFinite,
     Sparse,
     Stamp,
+    check_flag,
     check_kept,
     check_scope,
     float_bits,
@@ -138,8 +139,7 @@ class RandK(Compressor):
 
     def __post_init__(self) -> None:
         check_kept("random-k", self.fraction, self.k)
-        if self.unbiased not in (True, False):
-            raise ValueError(f"unbiased is true or false, got {self.unbiased!r}")
+        check_flag("unbiased", self.unbiased)
         check_scope(self.scope, self.whole)
 
     def bind(self, layout: Layout, dtype: torch.dtype) -> Bound:

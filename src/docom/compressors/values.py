@@ -122,7 +122,7 @@ def value_code(values: str | int, k: int, dtype: torch.dtype) -> ValueCode:
         return Full(k, dtype)
     if values == "bf16":
         return BFloat16(k, dtype)
-    if isinstance(values, int) or str(values).isdigit():
+    if type(values) is int or (isinstance(values, str) and values.isdigit()):
         if not 1 <= int(values) <= 15:
             raise ValueError(f"values take 1 to 15 bits, got {values}")
         return Quantised(k, int(values), dtype)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem, subset
+from docom.problems.given import as_pair, as_pairs, as_tensor
 
 CHUNK = 4096  # samples scored at a time in an evaluation
 
@@ -211,7 +212,7 @@ class LeastSquares(LinearProblem):
     """
 
     def __init__(self, A: Tensor, b: Tensor) -> None:
-        A, b = torch.as_tensor(A), torch.as_tensor(b)
+        A, b = as_tensor(A, "A"), as_tensor(b, "b")
         if A.ndim != 3 or b.shape != A.shape[:2]:
             raise ValueError(
                 f"least squares needs A of shape [n, m, d] and b of shape [n, m], got {tuple(A.shape)} and {tuple(b.shape)}"
@@ -248,8 +249,9 @@ class LogisticRegression(LinearProblem):
         weight_decay: float = 1e-4,
         test: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        pairs = [_checked(features, labels) for features, labels in data]
-        if len({pair[0].shape[1] for pair in pairs} | ({test[0].shape[1]} if test is not None else set())) != 1:
+        pairs = [_checked(*pair) for pair in as_pairs(data)]
+        tested = [] if test is None else [_checked(*as_pair(test, "the test set"))]
+        if len({pair[0].shape[1] for pair in [*pairs, *tested]}) != 1:
             raise ValueError("all agents (and the test set) need the same number of features")
         super().__init__(
             torch.cat([x for x, _ in pairs]),
@@ -257,7 +259,7 @@ class LogisticRegression(LinearProblem):
             [len(x) for x, _ in pairs],
             1,
             weight_decay,
-            None if test is None else _checked(*test),
+            tested[0] if tested else None,
         )
 
     def loss_and_slope(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,7 +274,7 @@ class LogisticRegression(LinearProblem):
 
 
 def _checked(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    x, y = torch.as_tensor(features).to(torch.float64), torch.as_tensor(labels).to(torch.float64)
+    x, y = features.to(torch.float64), labels.to(torch.float64)
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise ValueError(f"features [m, d] and labels [m] are needed, got {tuple(x.shape)} and {tuple(y.shape)}")
     if set(y.unique().tolist()) <= {0.0, 1.0} and bool((y == 0).any()):

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem, slices, subset
 from docom.problems.footprint import UNKNOWN, Footprint, watch
+from docom.problems.given import as_pair, as_pairs
 
 Data = tuple[Tensor, Tensor]
 CHUNK = 2048  # the most samples in a pass of an evaluation
@@ -76,16 +77,18 @@ class ModuleProblem(Problem):
                     f"{name or 'the module'} is a BatchNorm with running statistics, which agents in one process would "
                     "share; use GroupNorm, or track_running_stats=False"
                 )
-        self.module, self.loss, self.weight_decay, self.test = deepcopy(module), loss, weight_decay, test
+        self.module, self.loss, self.weight_decay = deepcopy(module), loss, weight_decay
         self.names = tuple(named)
         self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in named.values()), self.names)
         self.shapes = [tuple(p.shape) for p in named.values()]
         self.data, self.capture, self._fixed = _checked(data), capture, True
+        self.test = None if test is None else as_pair(test, "the test set")
         classes = loss is nn.functional.cross_entropy and all(_are_classes(targets) for _, targets in self.data)
         self._loss_of_many = _cross_entropy_of_classes if classes else loss
         self._highest = max(int(targets.max()) for _, targets in self.data) if classes else -1
         self._looks = LOOKS
         self._footprint: Footprint | None = None
+        self._watched = True
         self._joined: tuple[Tensor, Tensor, Tensor] | None = None
         self.counts = torch.tensor([len(targets) for _, targets in self.data])
 
@@ -139,7 +142,7 @@ class ModuleProblem(Problem):
         if on_gpu and torch.cuda.is_current_stream_capturing():
             return [self._gradient(point, inputs, targets, number == spent) for number, point in enumerate(points)]
         found = []
-        with _borrowed(points[0].device) as generators:
+        with _borrowed(points[0].device) as generators, self._explained():
             self._look(points[0][:1])
             for number, point in enumerate(points):
                 for generator in generators:
@@ -166,6 +169,20 @@ class ModuleProblem(Problem):
                 self._footprint = watch(lambda: functional_call(self.module, leaves, (samples,)), WATCHED)
             except Exception:
                 self._footprint = UNKNOWN
+                self._watched = False
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say that the module and the data do not go together, where not even the first look went well."""
+        try:
+            yield
+        except (RuntimeError, TypeError, IndexError) as error:
+            if self._watched:
+                raise
+            shape = list(next(inputs.shape[1:] for inputs, _ in self.data if len(inputs)))
+            raise ValueError(
+                f"the module fails on samples of shape {shape}, which are those of the data: {error}"
+            ) from error
 
     def _leaves(self, parameters: dict[str, Tensor], gradient: bool) -> dict[str, Tensor]:
         """The parameters of a single row, as autograd takes them."""
@@ -308,9 +325,11 @@ class ModuleProblem(Problem):
             chosen = list(range(self.agents)) if agents is None else list(agents)
             with_test = agents is None if test is None else test
             together, width = self._at_once(rows, CHUNK, LIGHT)
-            return Evaluation.of_all(
-                [self._evaluate(rows[some], gradient, chosen, with_test, width) for some in slices(len(rows), together)]
-            )
+            with self._explained():
+                parts = [
+                    self._evaluate(rows[s], gradient, chosen, with_test, width) for s in slices(len(rows), together)
+                ]
+            return Evaluation.of_all(parts)
         finally:
             self.module.train(training)
 
@@ -416,6 +435,7 @@ def _borrowed(device: torch.device) -> Iterator[list[torch.Generator]]:
 
 
 def _checked(data: Sequence[Data]) -> list[Data]:
+    data = as_pairs(data)
     if not data:
         raise ValueError("data is empty; give one (inputs, targets) pair per agent")
     for agent, (inputs, targets) in enumerate(data):

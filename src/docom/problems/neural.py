@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from docom import rng
 from docom.layout import Layout
 from docom.problems.base import Evaluation, Problem, slices
+from docom.problems.given import as_pair, as_pairs
 from docom.problems.shards import Data, Shards
 
 
@@ -72,12 +73,13 @@ class NeuralProblem(Problem):
         if classes < 2:
             raise ValueError(f"a classifier needs at least 2 classes, got classes={classes}")
         self.classes, self.weight_decay = classes, weight_decay
+        data = as_pairs(data)
         owners = [f"agent {agent}" for agent in range(len(data))]
         self.train = Shards.of([self._flat(*pair) for pair in data], owners, classes, scale, shift)
         self.counts, self.offsets = self.train.counts, self.train.offsets
         self.test: Shards | None = None
         if test is not None:
-            self.test = Shards.of([self._flat(*test)], ["the test set"], classes, scale, shift)
+            self.test = Shards.of([self._flat(*as_pair(test, "the test set"))], ["the test set"], classes, scale, shift)
             self.test.check_like(self.train)
         named = dict(self._blank().named_parameters())
         self.layout = Layout(tuple(tuple(p.shape) for p in named.values()), tuple(named))
@@ -262,7 +264,7 @@ class NeuralProblem(Problem):
         return self.train.bytes + (0 if self.test is None else self.test.bytes)
 
     def _flat(self, inputs: Tensor, targets: Tensor) -> Data:
-        return self.flatten(torch.as_tensor(inputs)), torch.as_tensor(targets)
+        return self.flatten(inputs), targets
 
     def _with(self, train: Shards, test: Shards | None) -> Self:
         other = copy(self)
