@@ -513,6 +513,7 @@ def test_type_of_the_run(problem: LeastSquares) -> None:
     assert not torch.equal(single.x.double(), double.x)
 
 
+@pytest.mark.filterwarnings("ignore:batch_size=4 is more than any agent has")
 def test_a_batch_of_the_only_sample_is_the_full_gradient() -> None:
     """With one sample an agent, any batch drawn with replacement has the full gradient."""
     problem = least_squares(n=N, m=1, d=D)
