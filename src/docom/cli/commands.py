@@ -72,11 +72,15 @@ def run(
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
+    if "threads" not in settings:
+        _look_at_the_load(config)
     try:
         folder = launch.out or Path("runs") / slug(config)
         if (launch.resume or team.restarts > 0) and "threads" not in settings:
             config = _with_its_threads(config, folder)
-        status = _carry_out(config, folder, data_folder(data), launch, team)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            status = _carry_out(config, folder, data_folder(data), launch, team)
         team.leave()
     except BaseException as error:
         if team.world == 1:
@@ -198,6 +202,17 @@ def configure(
     values = preset.values(setting) | settings | {"plugins": plugins.given()}
     values["hyper"] = setting.hyper | hyper
     return _with_threads(RunConfig(**_zero_is_none(values)))
+
+
+def _look_at_the_load(config: RunConfig) -> None:
+    """Say what to set where the cores are busy and nobody has said how many threads to take."""
+    from docom.runner.parts import busy_cores, note_on_threads
+
+    threads = config.threads or 1
+    if threads > 1 and config.device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        note = note_on_threads(threads, *busy_cores())
+        if note is not None:
+            _warn(note)
 
 
 def _with_threads(config: RunConfig) -> RunConfig:
