@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all check bench docs clean help
+.PHONY: demo test test-slow test-all check bench docs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      run DoCoM and the baselines on the synthetic problem (a table and a figure)"
 	@echo "make test      lint, types, layers and the test suite"
-	@echo "make test-all  the same, with the long tests"
+	@echo "make test-slow the long tests only"
+	@echo "make test-all  everything: make test and the long tests"
 	@echo "make check     ruff, mypy --strict, import-linter"
 	@echo "make docs      the documentation site; open site/index.html"
 	@echo "make bench     the simulator beside plain PyTorch steps; rewrites benchmarks/results and the tables of docs"
@@ -44,6 +45,9 @@ docs: $(DOCS_STAMP)
 
 test: check
 	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(DOCS_STAMP)
+	$(BIN)/pytest -n 2 -m slow
 
 test-all: check $(DOCS_STAMP)
 	$(BIN)/pytest -n 2
