@@ -333,7 +333,7 @@ def test_built_in_problems(tmp_path: Path) -> None:
         build(tmp_path, 3, name="least-squares", feature=4)
     with pytest.raises(ValueError, match=r"unknown option of leaf-synthetic 'featurs'; did you mean 'features'"):
         build(tmp_path, 3, name="leaf-synthetic", featurs=4)
-    assert set(PROBLEMS) == {"leaf-synthetic", "mnist", "femnist", "logistic", "least-squares"}
+    assert set(PROBLEMS) == {"leaf-synthetic", "mnist", "femnist", "logistic", "own", "least-squares"}
 
 
 def write_mnist(folder: Path, count: int) -> Path:

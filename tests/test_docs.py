@@ -14,6 +14,9 @@ import pytest
 import torch
 
 import docom
+from docom import plugins, registry
+from docom.presets import PRESETS
+from docom.problems import PROBLEMS
 from pages import ROOT, blocks, docom_arguments, pages, run
 
 NAMES = {path.relative_to(ROOT).as_posix(): path for path in pages()}
@@ -26,7 +29,8 @@ def untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOCOM_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(sys, "argv", sys.argv)
-    threads, tables = torch.get_num_threads(), (docom.ALGORITHMS, docom.COMPRESSORS)
+    threads = torch.get_num_threads()
+    tables = (docom.ALGORITHMS, docom.COMPRESSORS, PROBLEMS, PRESETS, registry.ORIGIN, plugins._files)
     before = [dict(table) for table in tables]
     yield
     torch.set_num_threads(threads)

@@ -318,15 +318,40 @@ def data_get(name: Annotated[str, typer.Argument(help="mnist.")], data: Data = N
 
 @data_app.command("add")
 def data_add(
-    name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, femnist, a9a, or a name of your own.")],
-    source: Annotated[Path, typer.Option("--from", help="Folder or file that holds it.")],
+    what: Annotated[
+        str, typer.Argument(help="A file or folder of your own; or, with --from, mnist, femnist, a9a, ...")
+    ],
+    source: Annotated[Path | None, _option("--from", "Folder or file that holds a public data set.")] = None,
+    name: Annotated[str | None, _option("--name", "What your own data are to be called.")] = None,
+    target: Annotated[str | None, _option("--target", "Column to predict; image folders need none.")] = None,
+    by: Annotated[str | None, _option("--by", 'Column that says whose a sample is; "folder" for images.')] = None,
+    drop: Annotated[list[str] | None, _option("--drop", "Column to leave out (repeatable).")] = None,
+    one_hot: Annotated[
+        list[str] | None, _option("--one-hot", "Column of text; a column per value (repeatable).")
+    ] = None,
+    missing: Annotated[str | None, _option("--missing", "drop samples with missing values, or take the mean.")] = None,
+    size: Annotated[int | None, _option("--size", "Bring images to this many pixels per side.", 1)] = None,
     data: Data = None,
     replace: Annotated[bool, typer.Option("--replace", help="Instead of what is there.")] = False,
 ) -> None:
-    """Take data you have: checked by reading, then copied into the data folder."""
+    """Take data you have: checked by reading, then copied into the data folder.
+
+    Your own: CSV, Parquet, .npz, a folder of images, a Hugging Face datasets folder.
+    """
     from docom.cli import datasets
 
-    datasets.add(name, source, data, replace)
+    if source is not None:
+        datasets.add(what, source, data, replace)
+        return
+    options = {
+        "target": target,
+        "by": by,
+        "drop": drop or (),
+        "one_hot": one_hot or (),
+        "missing": missing,
+        "size": size,
+    }
+    datasets.add_own(Path(what), name, options, data, replace)
 
 
 @data_app.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -42,6 +43,18 @@ def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
 
     path = store.add(name, source, data_folder(data), replace)
     say(f"{name} is in {path}")
+
+
+def add_own(source: Path, name: str | None, options: dict[str, Any], data: Path | None, replace: bool) -> None:
+    """See `docom.cli.app.data_add`."""
+    from docom.data import read_samples, store
+
+    if name is None:
+        raise ValueError(f"give --name for your own data, or --from for a public data set: {source}")
+    samples = read_samples(source, **options)
+    path = store.add_samples(name, samples, data_folder(data), replace)
+    say(f"{name} is in {path}: {samples}")
+    say(f"use it in a YAML file as problem: {{name: own, data: {name}}}")
 
 
 def show(data: Path | None) -> None:

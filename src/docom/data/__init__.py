@@ -11,11 +11,13 @@ from docom.data.files import DataError
 from docom.data.idx import read_idx, read_mnist
 from docom.data.leaf_json import LeafJson, read_leaf_json
 from docom.data.libsvm import read_libsvm, read_libsvm_set
+from docom.data.samples import Samples, read_samples, samples_of
 
 __all__ = [
     "DataError",
     "Femnist",
     "LeafJson",
+    "Samples",
     "leaf_synthetic",
     "partitions",
     "read_femnist",
@@ -25,4 +27,6 @@ __all__ = [
     "read_libsvm",
     "read_libsvm_set",
     "read_mnist",
+    "read_samples",
+    "samples_of",
 ]

@@ -11,6 +11,7 @@ from docom.data.download import RemoteFile
 from docom.data.femnist import femnist_files, read_femnist
 from docom.data.idx import mnist_files, read_mnist
 from docom.data.libsvm import libsvm_files, read_libsvm_set
+from docom.data.samples import STORED, load_samples, samples_files
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ FORMATS: dict[str, Format] = {
     "idx": Format(lambda source, _: mnist_files(source), lambda source, _: read_mnist(source)),
     "femnist": Format(lambda source, _: femnist_files(source), lambda source, _: read_femnist(source)),
     "libsvm": Format(libsvm_files, read_libsvm_set),
+    "samples": Format(samples_files, lambda source, name: load_samples(samples_files(source, name)[STORED])),
 }
 
 _LIBSVM_PAGE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"

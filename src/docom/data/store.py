@@ -19,6 +19,7 @@ from docom.data.catalogue import DOWNLOADS, FORMATS, KNOWN, Download, Format
 from docom.data.download import DownloadError, Progress, fetch
 from docom.data.files import DataError, existing
 from docom.data.idx import mnist_files
+from docom.data.samples import STORED, Samples, save_samples
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ def add(name: str, source: Path | str, home: Path, replace: bool = False) -> Pat
     return target
 
 
+def add_samples(name: str, samples: Samples, home: Path, replace: bool = False) -> Path:
+    """Take samples that were read before; see `docom.data.read_samples`."""
+    if name in KNOWN:
+        raise DataError(f"{name} is the name of a public data set; choose another --name")
+    with tempfile.TemporaryDirectory() as work:
+        save_samples(samples, Path(work) / STORED)
+        return add(name, Path(work) / STORED, home, replace)
+
+
 def _swap(staged: Path, target: Path, former: Path) -> None:
     """Rename `staged` to `target`; what was there is moved out of the way first, and back if that fails."""
     try:
@@ -153,6 +163,8 @@ def _others(home: Path) -> list[str]:
 def _format(name: str, source: Path) -> Format:
     if name in KNOWN:
         return FORMATS[KNOWN[name].form]
+    if source.name == STORED or (source / STORED).is_file():
+        return FORMATS["samples"]
     try:
         mnist_files(source)
     except DataError:

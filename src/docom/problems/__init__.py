@@ -10,6 +10,7 @@ from docom.problems.mlp import MLP
 from docom.problems.module import ModuleProblem
 from docom.problems.named import PROBLEMS
 from docom.problems.neural import NeuralProblem
+from docom.problems.own import LinearRegression, problem_of
 
 __all__ = [
     "MLP",
@@ -19,8 +20,10 @@ __all__ = [
     "LeafSynthetic",
     "LeastSquares",
     "LinearProblem",
+    "LinearRegression",
     "LogisticRegression",
     "ModuleProblem",
     "NeuralProblem",
     "Problem",
+    "problem_of",
 ]

@@ -20,6 +20,7 @@ from docom.problems.leaf import LeafSynthetic
 from docom.problems.lenet import LeNet5
 from docom.problems.linear import LeastSquares, LogisticRegression
 from docom.problems.mlp import MLP
+from docom.problems.own import stored
 
 Builder = Callable[..., Problem]
 FILLED_IN = ("agents", "home")
@@ -175,5 +176,6 @@ PROBLEMS: dict[str, tuple[Builder, str]] = {
     "mnist": (_mnist, "784-100-10 network on MNIST or data of its shape"),
     "femnist": (_femnist, "LeNet-5 on FEMNIST, one agent per group of writers"),
     "logistic": (_logistic, "logistic regression on a LIBSVM set such as a9a"),
+    "own": (stored, "a linear model, logistic regression or a network on your own data (docom data add)"),
     "least-squares": (_least_squares, "random least squares (built in)"),
 }
