@@ -40,7 +40,7 @@ _WHERE: dict[str, str | None] = {
     "Network": "docom.weights",
     "network": "docom.weights",
     **dict.fromkeys(
-        ["algorithms", "channels", "compressors", "data", "graphs", "optim", "plugins", "problems", "schedules"]
+        ["algorithms", "callbacks", "channels", "compressors", "data", "graphs", "optim", "plugins", "problems", "schedules"]
     ),
     **dict.fromkeys(["theory", "weights", "wire"]),
 }  # fmt: skip
@@ -64,6 +64,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from docom import (
         algorithms,
+        callbacks,
         channels,
         compressors,
         data,

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -34,6 +35,18 @@ class Run:
     records: list[Record]
     description: dict[str, Any] = field(default_factory=dict)
     as_model: Callable[[Tensor], Any] = lambda row: row
+    saving: Callable[[Path, list[Record], Tensor], None] | None = None
+
+    def save(self, folder: Path | str) -> Path:
+        """Write the run's folder, as `docom run` does: ``docom report FOLDER`` then works on it.
+
+        Raises:
+            FileExistsError: there are files of a run in the folder already.
+        """
+        if self.saving is None:
+            raise ValueError("this run was not made by docom.simulate; there is nothing that describes it")
+        self.saving(Path(folder), self.records, self.x.mean(dim=0))
+        return Path(folder)
 
     def to_frame(self) -> pandas.DataFrame:
         """The records as a data frame, one row per evaluation."""

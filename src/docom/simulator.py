@@ -24,6 +24,7 @@ from docom.oracles import ProblemOracle
 from docom.problems import Problem
 from docom.problems.given import as_tensor
 from docom.records import Record, Run, stop_condition
+from docom.saving import saver
 from docom.transports import InProcess, Transport
 from docom.weights import network
 
@@ -102,7 +103,10 @@ def simulate(
 
     with _progress(progress, steps, simulation.algorithm.name) as bar:
         train(training, steps, measured, every, reached, seed, callback, bar)
-    return simulation.finish(training)
+    run = simulation.finish(training)
+    gamma = {name: found.gamma for name, found in simulation.measured.items()}
+    run.saving = saver(training, simulation.problem, simulation.network, compressor, steps, seed, gamma)
+    return run
 
 
 class Simulation:

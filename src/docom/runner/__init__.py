@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from docom.provenance import provenance
 from docom.runner.execution import Outcome, execute
-from docom.runner.origin import provenance
 from docom.runner.parts import assemble, measurement, on_threads
 
 __all__ = ["Outcome", "assemble", "execute", "measurement", "on_threads", "provenance"]

@@ -13,10 +13,10 @@ from docom.diagnostics import LOWER, diverging, ran_away
 from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
 from docom.ownership import owned
+from docom.provenance import provenance
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
 from docom.runner.inspection import Inspector
-from docom.runner.origin import provenance
 from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
 from docom.runner.summary import summarise
