@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import docom
 from conftest import least_squares
 from docom import report
+from docom.cli.app import app
 
 
 def test_a_simulation_is_saved_and_reported(tmp_path: Path) -> None:
@@ -52,3 +54,11 @@ def test_what_is_not_installed_is_named(name: str, make: type) -> None:
         pytest.skip(f"{name} is installed")
     with pytest.raises(ValueError, match=rf"{name} is not installed; pip install 'docom\[{name}\]'"):
         make()
+
+
+def test_version_and_completion() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"docom {docom.__version__}\n")
+    line = {"_DOCOM_COMPLETE": "complete_bash", "COMP_WORDS": "docom re", "COMP_CWORD": "1"}
+    offered = CliRunner().invoke(app, [], env=line, prog_name="docom")
+    assert "report" in offered.output

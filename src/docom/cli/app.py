@@ -14,10 +14,28 @@ app = typer.Typer(
     epilog="Exit status: 0 done; 1 some runs of a comparison failed; 2 wrong usage, or a run that failed or diverged; "
     "130 interrupted (a run is saved first; --resume continues it).",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from docom import __version__
+
+        typer.echo(f"docom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decentralised optimisation with compressed communication."""
+
+
 data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
