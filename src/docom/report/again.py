@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 from docom.report.runs import RunData
@@ -41,7 +42,7 @@ def _data_folder(run: RunData, typed: str) -> Path | None:
         words = shlex.split(typed)
     except ValueError:  # no command of a shell
         return None
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         given = following if word == "--data" else word.removeprefix("--data=") if word.startswith("--data=") else ""
         if given:
             return Path(str(run.provenance.get("directory", ".")), given).absolute()
