@@ -46,7 +46,9 @@ def config(case: str) -> RunConfig:
 def carry_out(case: str, folder: Path, team: Team | None = None, progress: Any = None) -> Outcome:
     """Run it, or go on with it; with a progress, which may break it off, there is a checkpoint after every step."""
     seconds = 60 if progress is None else 0
-    return execute(config(case), folder / case, folder, True, progress, checkpoint_seconds=seconds, team=team)
+    return execute(
+        config(case), folder / case, folder, (folder / case).exists(), progress, checkpoint_seconds=seconds, team=team
+    )
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ def test_the_example_says_the_same_in_three_processes() -> None:
                 "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2", "SLURM_JOB_ID": "42",
                 "SLURM_STEP_NODELIST": "n[03-04]", "MASTER_PORT": "99",
             },
-            Placement(5, 6, 2, "n03", 99),
+            Placement(5, 6, 2, "n03", 99, launch="slurm 42"),
         ),
         (
             {
