@@ -40,7 +40,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/tables.py
 
 docs: $(DOCS_STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 test: check
