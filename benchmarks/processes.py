@@ -63,9 +63,9 @@ def work(steps: int, warm_up: int) -> None:
     """One process."""
     import docom
     from docom.channels import CompressedChannel
+    from docom.experiment import Experiment
     from docom.oracles import ProblemOracle
     from docom.problems import MLP
-    from docom.simulator import Simulation
     from docom.team import join
     from docom.transports import TorchPost
 
@@ -81,8 +81,8 @@ def work(steps: int, warm_up: int) -> None:
     ]
     problem = MLP(data, scale=1 / 255)
     algorithm = docom.DoCoM(lr=0.01, gamma=0.1, beta=0.1)
-    simulation = Simulation(problem, algorithm, topology="ring", compressor="topk:0.05", batch_size=16)
-    training = simulation.begin(team.transport(simulation.network, "cpu"))
+    experiment = Experiment(problem, algorithm, topology="ring", compressor="topk:0.05", batch_size=16)
+    training = experiment.begin(team.transport(experiment.network, "cpu"))
     for _ in range(warm_up):
         training.take_step()
     clock.watch(ProblemOracle, "_computed", "gradients")

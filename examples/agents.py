@@ -10,8 +10,8 @@ import torch
 
 import docom
 from docom.distribute import all_agents
+from docom.experiment import Experiment
 from docom.problems import LeastSquares
-from docom.simulator import Simulation
 from docom.team import join
 
 draw = torch.Generator().manual_seed(0)
@@ -19,7 +19,7 @@ A, b = torch.randn(8, 50, 20, generator=draw), torch.randn(8, 50, generator=draw
 
 team = join(os.environ, peer_timeout=60)  # a team of one if no launcher has started this
 everyone = all_agents(team)
-simulation = Simulation(
+experiment = Experiment(
     LeastSquares(A, b).only(team.agents(8)),
     docom.DoCoM(lr=0.05, gamma="auto", beta=0.1),
     topology="ring",
@@ -28,10 +28,10 @@ simulation = Simulation(
     dtype=torch.float64,
 )
 with team.one_fate():  # a failure of one process is reported by all
-    training = simulation.begin(team.transport(simulation.network, "cpu"))
+    training = experiment.begin(team.transport(experiment.network, "cpu"))
     for _ in range(500):
         training.take_step()
-    found = everyone.measure(simulation.problem, training.state.x, gradient=False)
+    found = everyone.measure(experiment.problem, training.state.x, gradient=False)
     mean = everyone.mean(training.state.x, 8)
 
 solution = LeastSquares(A, b).solution()

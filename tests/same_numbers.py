@@ -18,9 +18,9 @@ from torch import Tensor
 
 import docom
 from docom.checkpoint import rows_of
+from docom.experiment import Experiment
 from docom.loop import Training
 from docom.problems import LeafSynthetic
-from docom.simulator import Simulation
 from docom.team import join
 from docom.transports import Transport
 from test_algorithms_reference import CASES, adapted, compressed
@@ -63,11 +63,11 @@ class Case:
 
     def run(self, problem: LeafSynthetic, transport: Transport | None = None) -> dict[str, Tensor]:
         """All rows of the (local) agents after the last step."""
-        simulation = Simulation(
+        experiment = Experiment(
             problem, self.algorithm, topology="erdos-renyi:0.4", compressor=self.compressor, batch_size=3, seed=2,
             dtype=self.dtype, exact=self.exact,
         )  # fmt: skip
-        training = simulation.begin(transport)
+        training = experiment.begin(transport)
         self.advance(training)
         return rows_of(training)
 
@@ -114,8 +114,8 @@ def compare(path: Path) -> list[str]:
     mine = list(team.agents(AGENTS))
     wrong = []
     for case in cases():
-        simulation = Simulation(problem, case.algorithm, topology="erdos-renyi:0.4", seed=2)
-        transport = team.transport(simulation.network, "cpu")
+        experiment = Experiment(problem, case.algorithm, topology="erdos-renyi:0.4", seed=2)
+        transport = team.transport(experiment.network, "cpu")
         for key, row in case.run(problem.only(mine), transport).items():
             expected = reference[f"{case}/{key}"][mine]
             gap = float((row - expected).abs().max() / max(1.0, float(expected.abs().max())))

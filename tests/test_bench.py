@@ -22,7 +22,7 @@ from docom.bench.step_times import COMPRESSORS, METHODS, step_cases
 from docom.bench.targets import cpu_targets, gpu_targets, judge
 from docom.bench.tasks import TASKS, Task, yardsticks
 from docom.bench.timing import QUICK, Pace, Spread, interleave, ratio
-from docom.simulator import Simulation
+from docom.experiment import Experiment
 from docom.weights import network
 
 ROOT = Path(__file__).parents[1]
@@ -57,10 +57,10 @@ def in_double(task: Task) -> Task:
 def ours(task: Task, method: str, compressor: str) -> Any:
     kind = ALGORITHMS[method]
     sizes: Any = {name: value for name, value in SIZES.items() if name in kind.__dataclass_fields__}
-    simulation = Simulation(
+    experiment = Experiment(
         task.problem, kind(**sizes), compressor=compressor, batch_size=task.batch, dtype=torch.float64, seed=SEED
     )
-    return simulation.begin()
+    return experiment.begin()
 
 
 def theirs(kind: Any, task: Task, method: str, compressor: str, grad0: Tensor) -> Any:

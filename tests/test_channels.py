@@ -14,6 +14,7 @@ from torch import Tensor
 
 import docom
 import reference
+from conftest import least_squares
 from docom import numerics, rng
 from docom.channels import (
     Channel,
@@ -650,3 +651,52 @@ def test_gather_and_exchange_are_there_at_once() -> None:
     bound = Identity().bind(LAYOUT, torch.float64)
     assert transport.exchange(bound, x).wait() is x
     assert transport.agents.tolist() == transport.senders.tolist() == [0, 1]
+
+
+# --- networks that change ---------------------------------------------------------------------------------------
+
+
+class Alternating(Network):
+    """One network in even rounds, another in odd ones."""
+
+    @staticmethod
+    def of(even: Network, odd: Network) -> Alternating:
+        made = Alternating((even.matrix + odd.matrix) / 2, "alternating")
+        made.__dict__["both"] = (even, odd)
+        return made
+
+    def at(self, round: int) -> Network:
+        return self.__dict__["both"][round % 2]
+
+    @property
+    def changes(self) -> bool:
+        return True
+
+
+def test_uncompressed_gossip_follows_a_network_that_changes() -> None:
+    even, odd = docom.network("ring", 6), docom.network("path", 6)
+    network = Alternating.of(even, odd)
+    x = torch.randn(6, 5, dtype=torch.float64)
+    transport = InProcess(network.degrees)
+    channel = open_channels({"x": ("uncompressed", "none")}, network, Layout.flat(5), transport, torch.float64)["x"]
+    wanted = x.numpy()
+    for round in range(5):
+        x = channel.mix(x).clone()
+        wanted = (odd if round % 2 else even).matrix @ wanted
+        np.testing.assert_allclose(x.numpy(), wanted, atol=1e-14)
+
+
+def test_copies_of_one_network_refuse_another() -> None:
+    network = Alternating.of(docom.network("ring", 6), docom.network("path", 6))
+    transport = InProcess(network.degrees)
+    for how in ("topk:0.3", "edge-lowrank:1"):
+        with pytest.raises(ValueError, match=r"belongs to one network.*changes; use a method with uncompressed"):
+            open_channels({"x": ("compressed", how)}, network, Layout(((2, 3),)), transport, torch.float64)
+    with pytest.raises(ValueError, match="the model travels by"):
+        docom.simulate(least_squares(6), docom.ChocoSGD(lr=0.1, gamma=0.1), topology=network, steps=1)
+
+
+def test_a_network_that_stays_answers_the_same_for_ever() -> None:
+    network = docom.network("ring", 6)
+    assert network.at(0) is network.at(10**9) is network
+    assert not network.changes

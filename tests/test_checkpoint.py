@@ -20,10 +20,10 @@ import docom
 from conftest import least_squares
 from docom import checkpoint
 from docom.checkpoint import CheckpointError, restore, rows_of, save
+from docom.experiment import Experiment
 from docom.loop import Training, train
 from docom.metrics import measure
 from docom.problems import LeafSynthetic, Problem
-from docom.simulator import Simulation
 from test_algorithms_reference import adapted
 
 COMPRESSORS = [
@@ -59,7 +59,7 @@ def begun(problem: Problem, name: str, compressor: str, seed: int = 3, **setting
     if "gamma" in docom.ALGORITHMS[name].__dataclass_fields__:
         given.setdefault("gamma", 0.2)
     method = adapted(docom.ALGORITHMS[name](**given), compressor)
-    return Simulation(problem, method, compressor=compressor, batch_size=2, seed=seed, dtype=torch.float64).begin()
+    return Experiment(problem, method, compressor=compressor, batch_size=2, seed=seed, dtype=torch.float64).begin()
 
 
 def advance(training: Training, steps: int, seed: int = 3, total: int = 12) -> None:

@@ -22,8 +22,8 @@ from docom.algorithms.declarations import StepSize
 from docom.capture import StepNumberRead, StepSizes
 from docom.cli.commands import configure
 from docom.config import RunConfig
+from docom.experiment import Experiment
 from docom.optim import Decentralized
-from docom.simulator import Simulation
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "new_algorithm.py"
 
@@ -250,7 +250,7 @@ class EveryOther(docom.DSGD):
 
 
 def looks(algorithm: docom.Algorithm) -> bool:
-    training = Simulation(least_squares(), algorithm).begin()
+    training = Experiment(least_squares(), algorithm).begin()
     training.take_step()
     return training.looks_at_t
 

@@ -10,7 +10,7 @@ from docom import oracles
 from docom.bench import parts
 from docom.capture import WARM_UP
 from docom.channels import Meter
-from docom.simulator import Simulation
+from docom.experiment import Experiment
 from test_declarations import EveryOther
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -40,10 +40,10 @@ def test_a_gpu_gives_the_numbers_of_a_cpu(name: str, compressor: str) -> None:
     algorithm = docom.DoCoM(lr="steps:0.01,factor=0.5,at=30", gamma=0.2, beta=0.1)
     found = {}
     for device in ("cpu", "cuda"):
-        simulation = Simulation(
+        experiment = Experiment(
             problem, algorithm, compressor=compressor, batch_size=2, dtype=torch.float64, device=device
         )
-        training = simulation.begin()
+        training = experiment.begin()
         for _ in range(steps):
             training.take_step()
         training.settle()
@@ -61,11 +61,11 @@ def test_every_method_runs_captured_as_it_does_one_kernel_at_a_time(name: str) -
     hyper = {"lr": 0.01} | ({"gamma": 0.2} if hasattr(kind, "gamma") else {})
     found = []
     for captured in (True, False):
-        simulation = Simulation(
+        experiment = Experiment(
             mlp(), kind(**hyper), compressor="topk:0.2" if compressed else "none", batch_size=3,
             dtype=torch.float64, device="cuda",
         )  # fmt: skip
-        training = simulation.begin()
+        training = experiment.begin()
         for _ in range(30):
             if not captured:
                 training.advances = 0
@@ -78,8 +78,8 @@ def test_every_method_runs_captured_as_it_does_one_kernel_at_a_time(name: str) -
 def test_a_method_that_looks_at_the_number_of_its_step_has_the_numbers_of_a_cpu() -> None:
     found = {}
     for device in ("cpu", "cuda"):
-        simulation = Simulation(mlp(), EveryOther(lr=0.05), batch_size=3, dtype=torch.float64, device=device)
-        training = simulation.begin()
+        experiment = Experiment(mlp(), EveryOther(lr=0.05), batch_size=3, dtype=torch.float64, device=device)
+        training = experiment.begin()
         for _ in range(20):
             training.take_step()
         training.settle()
@@ -101,11 +101,11 @@ def test_large_models_take_their_two_gradients_one_after_the_other(name: str, mo
     found = []
     for large in (1, 1 << 60):
         monkeypatch.setitem(oracles.LARGE, "gpu", large)
-        simulation = Simulation(
+        experiment = Experiment(
             PROBLEMS[name](), docom.DoCoM(lr=0.01, gamma=0.2, beta=0.1), compressor="topk:0.05", batch_size=2,
             dtype=torch.float64, device="cuda",
         )  # fmt: skip
-        training = simulation.begin()
+        training = experiment.begin()
         for _ in range(20):
             training.take_step()
         training.settle()
@@ -119,7 +119,7 @@ def test_meters_count_in_captured_steps(compressor: str) -> None:
     """What compression kept is the same whether steps are replayed or done one kernel at a time."""
     found = []
     for captured in (True, False):
-        simulation = Simulation(
+        experiment = Experiment(
             mlp(),
             docom.DoCoM(lr=0.01, gamma=0.2),
             compressor=compressor,
@@ -127,7 +127,7 @@ def test_meters_count_in_captured_steps(compressor: str) -> None:
             dtype=torch.float64,
             device="cuda",
         )
-        training = simulation.begin()
+        training = experiment.begin()
         for channel in training.channels.values():
             channel.meter = Meter()
         seen = []
@@ -178,10 +178,10 @@ def pairs_of(problem: docom.problems.MLP) -> list[tuple[torch.Tensor, torch.Tens
     return [(x.float(), y) for x, y in zip(train.inputs.split(counts), train.targets.split(counts), strict=True)]
 
 
-def of_module(module: torch.nn.Module, agents: int, capture: bool, device: str) -> Simulation:
+def of_module(module: torch.nn.Module, agents: int, capture: bool, device: str) -> Experiment:
     problem = docom.problems.ModuleProblem(module, pairs_of(mlp(agents)), capture=capture)
     algorithm = docom.DoCoM(lr=0.05, gamma=0.2)
-    return Simulation(
+    return Experiment(
         problem, algorithm, compressor="topk:0.2", batch_size=4, dtype=torch.float64, device=device, topology="complete"
     )
 

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 import docom
 from docom import oracles
+from docom.experiment import check_memory
 from docom.layout import Layout
 from docom.loop import Training
 from docom.problems import Evaluation, ModuleProblem, Problem
-from docom.simulator import check_memory
 from test_algorithms_reference import CASES, compressed
 from test_relations import begin
 

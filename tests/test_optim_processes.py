@@ -20,8 +20,8 @@ import docom
 import optim_agents as gang
 from docom import rng, wire
 from docom.compressors import parse
+from docom.experiment import Experiment
 from docom.optim.parameters import Flat
-from docom.simulator import Simulation
 
 N = gang.AGENTS
 
@@ -57,12 +57,12 @@ def simulated(case: gang.Case, kind: type = Backward, steps: int = gang.STEPS, m
     """The same case in the simulator: first gradient on one batch, as a loop's first step has it."""
     algorithm, settings = case
     problem = kind(gang.network() if module is None else module, [gang.data(agent) for agent in range(N)])
-    simulation = Simulation(
+    experiment = Experiment(
         problem, replace(algorithm, b0=gang.BATCH), batch_size=gang.BATCH, seed=gang.SEED, dtype=torch.float64, exact=True,
         **settings,
     )  # fmt: skip
-    simulation._rehearse = lambda: None  # type: ignore[method-assign]  # on rows of another length than the step sizes
-    training = simulation.begin()
+    experiment._rehearse = lambda: None  # type: ignore[method-assign]  # on rows of another length than the step sizes
+    training = experiment.begin()
     for _ in range(steps):
         training.take_step()
     return training

@@ -9,11 +9,11 @@ import pytest
 
 from docom import presets
 from docom.config import DTYPES, RunConfig
+from docom.experiment import Experiment
 from docom.loop import train
 from docom.metrics import measure
 from docom.presets import Preset, Setting
 from docom.records import Record
-from docom.simulator import Simulation
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 
@@ -25,12 +25,12 @@ def records_of(
     config = RunConfig(
         setting.algorithm, preset.problem, preset.agents, setting.hyper, setting.compressor, preset.topology
     )
-    simulation = Simulation(
+    experiment = Experiment(
         config.build_problem(home), config.build_algorithm(), topology=preset.topology, compressor=setting.compressor,
         batch_size=setting.batch_size, dtype=DTYPES[config.dtype],
     )  # fmt: skip
-    training = simulation.begin()
-    small = simulation.problem if evaluated is None else simulation.problem.sampled(evaluated, 0)
+    training = experiment.begin()
+    small = experiment.problem if evaluated is None else experiment.problem.sampled(evaluated, 0)
     train(training, steps, lambda x: measure(small, x), every, lambda record: False)
     return training.records
 

@@ -106,8 +106,8 @@ def test_what_is_in_it(straight: Path) -> None:
 
 def test_model_is_the_average(straight: Path) -> None:
     with torch.random.fork_rng():
-        simulation = assemble(CONFIG, CONFIG.build_problem(straight))
-        training = simulation.begin()
+        experiment = assemble(CONFIG, CONFIG.build_problem(straight))
+        training = experiment.begin()
         for _ in range(30):
             training.take_step()
     (saved,) = load_file(straight / "model.safetensors").values()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import docom
-from docom.simulator import Simulation
+from docom.experiment import Experiment
 from docom.team import Processes, join
 from same_numbers import AGENTS, COMPRESSORS, small_problem
 from trajectories import adapted
@@ -31,8 +31,9 @@ METHODS: dict[str, docom.Algorithm] = {
 
 
 def begin(team: Processes, algorithm: docom.Algorithm, compressor: str = "none", topology: str = "ring") -> Any:
-    simulation = Simulation(small_problem(), algorithm, topology=topology, compressor=compressor, batch_size=2)
-    return simulation.begin(team.transport(simulation.network, "cpu")), simulation.network
+    algorithm = adapted(algorithm, compressor)
+    experiment = Experiment(small_problem(), algorithm, topology=topology, compressor=compressor, batch_size=2)
+    return experiment.begin(team.transport(experiment.network, "cpu")), experiment.network
 
 
 def counted(team: Processes, algorithm: docom.Algorithm, compressor: str) -> dict[str, int]:

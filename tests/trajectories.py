@@ -24,11 +24,11 @@ from torch import Tensor
 
 import docom
 from docom import rng
+from docom.experiment import Experiment
 from docom.layout import Layout
 from docom.optim import Decentralized
 from docom.problems import Problem
 from docom.problems.base import Evaluation
-from docom.simulator import Simulation
 from docom.team import join
 from docom.transports import Transport
 from same_numbers import AVERAGES, COMPRESSORS
@@ -114,7 +114,7 @@ class Digests:
 
 def simulated(algorithm: docom.Algorithm, compressor: str, transport: Transport | None = None) -> dict[str, str]:
     """The digests of the (local) agents of a run."""
-    run = Simulation(
+    run = Experiment(
         Bowls(), algorithm, topology=graph(AGENTS), compressor=compressor, batch_size=BATCH, seed=SEED,
         dtype=torch.float64, exact=True,
     )  # fmt: skip

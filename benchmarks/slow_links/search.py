@@ -35,8 +35,8 @@ from benchmarks.slow_links.settings import (
 from torch import Tensor
 
 from docom.algorithms import find
+from docom.experiment import Experiment
 from docom.problems import Problem
-from docom.simulator import Simulation
 
 # Most steps, steps between two evaluations, samples of one; hopeless: (after this many steps, accuracy below or loss above).
 TASKS: dict[str, dict[str, Any]] = {
@@ -110,14 +110,14 @@ class Walk:
     ) -> None:
         setting, self.task = CATALOGUE[cell["setting"]], cell["task"]
         problem = tasks.problem(self.task, cell["shards"], data)
-        simulation = Simulation(
+        experiment = Experiment(
             problem, find(setting.algorithm)(**given), topology=setting.topology, compressor=setting.compressor,
             batch_size=BATCH, seed=seed, device=device,
             exact=self.task == "transformer" and device == "cpu",  # its gradients are faster one by one there
         )  # fmt: skip
-        self.training = simulation.begin()
+        self.training = experiment.begin()
         self.next = TARGETS[0]
-        self.eyes, self.glasses = simulation.problem.sampled(samples, 0), simulation.problem if careful else None
+        self.eyes, self.glasses = experiment.problem.sampled(samples, 0), experiment.problem if careful else None
 
     def look(self) -> float:
         """The worst agent's test accuracy, or its loss on the data of all agents; near a target, on the whole test set."""

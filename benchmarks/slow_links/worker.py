@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from docom import rng
 from docom.algorithms import find
+from docom.experiment import Experiment
 from docom.problems import Problem
-from docom.simulator import Simulation
 from docom.transports import Framed, TorchPost
 
 Look = Callable[[], float]
@@ -96,13 +96,13 @@ def _run(job: dict[str, Any], step: Callable[[], None], counted: Callable[[], in
 
 def _gossip(told: dict[str, Any], problem: Problem) -> tuple[Callable[[], None], Callable[[], int], Look]:
     setting = CATALOGUE[told["setting"]]
-    simulation = Simulation(
+    experiment = Experiment(
         problem, find(setting.algorithm)(**told["hyper"]), topology=setting.topology, compressor=setting.compressor,
         batch_size=BATCH, processes=dist.get_world_size(),
     )  # fmt: skip
-    transport = Framed(simulation.network.neighbours, TorchPost(dist.group.WORLD), bytes(16), "cpu")
-    simulation.problem = simulation.problem.only(transport.agents.tolist())
-    training = simulation.begin(transport)
+    transport = Framed(experiment.network.neighbours, TorchPost(dist.group.WORLD), bytes(16), "cpu")
+    experiment.problem = experiment.problem.only(transport.agents.tolist())
+    training = experiment.begin(transport)
 
     def look() -> float:
         return _seen(told["task"], problem, training.algorithm.iterate(training.state))

@@ -16,11 +16,11 @@ from docom.bench.step_times import algorithm
 from docom.bench.timing import Pace, Subject, interleave
 from docom.channels import open_channels
 from docom.compressors import Stamp
+from docom.experiment import Experiment
 from docom.layout import Layout
 from docom.oracles import ProblemOracle
 from docom.problems import Evaluation, Problem
 from docom.rng import CHANNEL, Key, Moment
-from docom.simulator import Simulation
 from docom.transports import InProcess
 from docom.weights import network
 
@@ -147,19 +147,19 @@ def large_case(device: str, pace: Pace, dimension: int) -> Case:
             vector.add_(1.0)
 
     for compressor in LARGE_COMPRESSORS:
-        simulation = _large(Still(LARGE_AGENTS, dimension), compressor, device)
-        training = simulation.begin()
-        training.oracle = Ready(simulation.problem, training.oracle.agents, 1, 0)
+        experiment = _large(Still(LARGE_AGENTS, dimension), compressor, device)
+        training = experiment.begin()
+        training.oracle = Ready(experiment.problem, training.oracle.agents, 1, 0)
         found = interleave({compressor: training.take_step, f"vectors once ({compressor})": touch}, pace, device)
         case.times |= found
-        del training, simulation
+        del training, experiment
     bandwidth = 2 * VECTORS * item / case.seconds("vectors once (topk:0.05)").middle / 1e9
     case.facts["bandwidth GB/s"] = bandwidth
     return case
 
 
-def _large(problem: Problem, compressor: str, device: str) -> Simulation:
-    return Simulation(problem, algorithm("docom"), compressor=compressor, batch_size=1, device=device)
+def _large(problem: Problem, compressor: str, device: str) -> Experiment:
+    return Experiment(problem, algorithm("docom"), compressor=compressor, batch_size=1, device=device)
 
 
 def most_memory(compressor: str, dimension: int, device: str) -> int:

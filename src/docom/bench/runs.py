@@ -18,10 +18,10 @@ from docom.bench.tasks import SCALE, images, mlp
 from docom.bench.timing import Pace, Spread, interleave
 from docom.config import RunConfig
 from docom.data.store import data_home, listing
+from docom.experiment import Experiment
 from docom.loop import train
 from docom.problems import MLP, Problem
 from docom.runner.parts import assemble, measurement
-from docom.simulator import Simulation
 from docom.weights import network
 
 AGENTS = (10, 100, 1000)
@@ -52,24 +52,24 @@ def memory_of(agents: int, device: str) -> float:
 def peak(agents: int, device: str) -> float:
     """See `memory_of`: beside the data and the mixing matrix, and what a process takes for itself."""
 
-    def ready(count: int) -> Simulation:
+    def ready(count: int) -> Experiment:
         problem = MLP(images(count, SHARED, (784,), 10), scale=SCALE)
         graph = network("ring", count)
-        return Simulation(
+        return Experiment(
             problem, algorithm("docom"), topology=graph, compressor="topk:0.05", batch_size=16, device=device
         )
 
-    def run(simulation: Simulation) -> None:
-        training = simulation.begin()
+    def run(experiment: Experiment) -> None:
+        training = experiment.begin()
         for _ in range(5):
             training.take_step()
         training.settle()
 
     run(ready(2))
-    simulation = ready(agents)
+    experiment = ready(agents)
     before = _memory(device, peak=False)
-    run(simulation)
-    return (_memory(device, peak=True) - before) / (agents * simulation.problem.dimension * 4)
+    run(experiment)
+    return (_memory(device, peak=True) - before) / (agents * experiment.problem.dimension * 4)
 
 
 def _memory(device: str, peak: bool) -> int:
@@ -130,9 +130,9 @@ def _framed(pictures: Tensor) -> Tensor:
 
 def _seconds(config: RunConfig, problem: Problem) -> tuple[float, float]:
     """The seconds of all evaluations and of all steps of a run."""
-    simulation = assemble(config, problem)
-    training = simulation.begin()
-    measured = measurement(config, simulation.problem, training)
+    experiment = assemble(config, problem)
+    training = experiment.begin()
+    measured = measurement(config, experiment.problem, training)
     spent = 0.0
 
     def timed(x: Tensor) -> dict[str, float]:

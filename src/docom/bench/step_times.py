@@ -12,9 +12,9 @@ from docom.algorithms import ALGORITHMS, Algorithm
 from docom.bench.results import Case
 from docom.bench.tasks import TASKS, Task
 from docom.bench.timing import Pace, Subject, interleave
+from docom.experiment import Experiment
 from docom.loop import Training
 from docom.rng import Tick
-from docom.simulator import Simulation
 
 COMPRESSORS = ("topk:0.05", "quantize:4", "none")
 METHODS = ("docom", "choco-sgd", "beer", "gt-hsgd")
@@ -51,7 +51,7 @@ def _case(name: str, method: str, task: Task, module: ModuleType, device: str, p
 
 def start(task: Task, method: str, compressor: str, device: str) -> Training:
     """A run of a method on a task, before its first step."""
-    return Simulation(
+    return Experiment(
         task.problem, algorithm(method), compressor=compressor, batch_size=task.batch, device=device
     ).begin()
 

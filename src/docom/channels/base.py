@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -43,6 +45,7 @@ class Channel:
     bytes_per_round: what all agents put on all links per round, as encoded.
     exchanges: messages per round that must wait for one another.
     number: of the variable among the algorithm's, for the envelope of its messages.
+    follows_changes: whether the channel works over a network that `docom.weights.Network.changes` from round to round.
     meter: set by who wants to know what compression keeps of the messages; costs two rows and their sums per round.
     """
 
@@ -50,6 +53,7 @@ class Channel:
     bytes_per_round: int
     exchanges: int = 1
     number: int = 0
+    follows_changes: ClassVar[bool] = False
     meter: Meter | None = None
 
     def __init__(self, variable: str, transport: Transport) -> None:

@@ -93,6 +93,11 @@ def open_channels(
         )
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
+        if network.changes and not channel.follows_changes:
+            raise ValueError(
+                f"the {variable} travels by {type(channel).__name__}, whose state at both ends of a link belongs to one network, "
+                f"and {network.name} changes; use a method with uncompressed messages, or a network that stays"
+            )
         channel.number = position
         channels[variable] = channel
     return Channels(network, channels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -106,13 +106,14 @@ class CompressedChannel(Channel):
 
 
 class UncompressedChannel(Channel):
-    """The variable itself travels and is mixed: ``W x``."""
+    """The variable itself travels and is mixed: ``W x``, with the W of the round."""
+
+    follows_changes: ClassVar[bool] = True
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)
-        self.bound = bound
-        agents, senders = transport.agents.tolist(), transport.senders.tolist()
-        self.by = RowMix.from_dense(network.matrix[agents][:, senders])
+        self.bound, self.network = bound, network
+        self._mixing = network.at(0), self._row_mix(network.at(0))
         self.mixed: Tensor | None = None
         self.bits_per_round = bound.bits if network.n > 1 else 0
         self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
@@ -120,7 +121,7 @@ class UncompressedChannel(Channel):
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
-        return not self.transport.needs_messages
+        return not self.transport.needs_messages and not self.network.changes
 
     def mix(self, x: Tensor) -> Tensor:
         """See `Channel.mix`."""
@@ -131,13 +132,27 @@ class UncompressedChannel(Channel):
         self.inspect(x)
         if self.mixed is None:
             self.mixed = torch.empty_like(x)
-        out, sent = self.mixed, self.transport.exchange(self.bound, x, self.place)
+        out, by = self.mixed, self._mixing_now()
+        sent = self.transport.exchange(self.bound, x, self.place)
         self.count()
-        return sent.then(lambda everyone: mix(out, everyone, self.by))
+        return sent.then(lambda everyone: mix(out, everyone, by))
+
+    def _mixing_now(self) -> RowMix:
+        """The mixing of this round, made anew where the network is another one than in the round before."""
+        now = self.network.at(self.rounds)
+        if now is not self._mixing[0]:
+            self._mixing = now, self._row_mix(now)
+        return self._mixing[1]
+
+    def _row_mix(self, network: Network) -> RowMix:
+        agents, senders = self.transport.agents.tolist(), self.transport.senders.tolist()
+        return RowMix.from_dense(network.matrix[agents][:, senders])
 
 
 class MeanChannel(Channel):
     """An all-reduce, priced as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
+
+    follows_changes: ClassVar[bool] = True  # an all-reduce does not go along the network's links
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)

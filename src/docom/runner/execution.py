@@ -125,12 +125,12 @@ def _execute(
 ) -> Outcome:
     reached = stop_condition(config.until)
     whole = config.build_problem(home)
-    simulation = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
+    experiment = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
     if team.world > 1:
-        gammas = {f"measured {name}": repr(found.gamma) for name, found in simulation.measured.items()}
+        gammas = {f"measured {name}": repr(found.gamma) for name, found in experiment.measured.items()}
         rhythm = {"checkpoint seconds": repr(checkpoint_seconds)}
-        team.agree(facts(config.to_dict(), whole, simulation.network) | gammas | rhythm)
-    training = simulation.begin(team.transport(simulation.network, simulation.device))
+        team.agree(facts(config.to_dict(), whole, experiment.network) | gammas | rhythm)
+    training = experiment.begin(team.transport(experiment.network, experiment.device))
     identity = {"config": config.to_dict()}
     before = checkpoint.restore(training, files.checkpoints, identity, team.words) if found == AGAIN else None
     if before is not None:
@@ -143,10 +143,10 @@ def _execute(
             files.describe(dump(config))
 
     saver = Saver(files, identity, checkpoint_seconds, team)
-    inspector = Inspector(config, simulation, training, team, progress if team.leads else None)
+    inspector = Inspector(config, experiment, training, team, progress if team.leads else None)
 
     def summary(status: str) -> dict[str, Any]:
-        return summarise(config, simulation, training, status, command, team) | inspector.summary()
+        return summarise(config, experiment, training, status, command, team) | inspector.summary()
 
     with saver.watching():
         try:
@@ -154,7 +154,7 @@ def _execute(
                 training,
                 config.steps,
                 inspector.added_to(
-                    measurement(config, simulation.problem, training, team, whole if team.world > 1 else None)
+                    measurement(config, experiment.problem, training, team, whole if team.world > 1 else None)
                 ),
                 config.eval_every,
                 # The first process decides: the measured time differs between processes.
@@ -171,7 +171,7 @@ def _execute(
         status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
         if team.leads and status == "finished" and ran_away(training.records) is not None:
             status = "diverged"
-        run = simulation.finish(training)
+        run = experiment.finish(training)
         mean = None if status == "interrupted" else all_agents(team).mean(run.x, whole.agents)
     if team.leads:
         if mean is None:

@@ -12,9 +12,9 @@ from docom.config import RunConfig
 from docom.consensus import measure_step
 from docom.diagnostics import Diagnostics, Divergence, advice, diverging
 from docom.distribute import all_agents
+from docom.experiment import Experiment
 from docom.loop import Measure, Progress, Training
 from docom.records import Record
-from docom.simulator import Simulation
 from docom.team import Team
 
 
@@ -27,9 +27,9 @@ class Inspector:
     """
 
     def __init__(
-        self, config: RunConfig, simulation: Simulation, training: Training, team: Team, progress: Progress | None
+        self, config: RunConfig, experiment: Experiment, training: Training, team: Team, progress: Progress | None
     ) -> None:
-        self.config, self.simulation, self.training, self.team = config, simulation, training, team
+        self.config, self.experiment, self.training, self.team = config, experiment, training, team
         self.progress = progress
         self.advice: str | None = None
         self.look: Diagnostics | None = None
@@ -38,8 +38,8 @@ class Inspector:
                 training.algorithm,
                 training.channels,
                 training.oracle,
-                simulation.problem,
-                simulation.start,
+                experiment.problem,
+                experiment.start,
                 all_agents(team),
             )
 
@@ -77,7 +77,7 @@ class Inspector:
         found: Divergence | None = diverging(self.training.records)
         if found is None:
             return ""
-        algorithm, simulation = self.training.algorithm, self.simulation
+        algorithm, experiment = self.training.algorithm, self.experiment
         now = {name: schedule(self.training.step) for name, schedule in algorithm.schedules().items()}
         rate = algorithm.learning_rate_name() or "lr"
         gamma = next((name for name, size in algorithm.step_sizes().items() if size.consensus_of), None)
@@ -87,14 +87,14 @@ class Inspector:
             if gamma is None:
                 return None
             return measure_step(
-                algorithm, gamma, simulation.gossip, simulation.network, simulation.problem.layout
+                algorithm, gamma, experiment.gossip, experiment.network, experiment.problem.layout
             ).gamma
 
         return advice(
             found,
             self.training.records,
             look.L,
-            simulation.problem.agents,
+            experiment.problem.agents,
             now.get(rate, math.nan),
             None if gamma is None else now[gamma],
             bearable,

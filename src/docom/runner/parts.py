@@ -1,4 +1,4 @@
-"""What a configuration describes, as objects: the simulation, its measures, its threads."""
+"""What a configuration describes, as objects: the experiment, its measures, its threads."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from docom.config import DTYPES, RunConfig
 from docom.distribute import all_agents
+from docom.experiment import Experiment
 from docom.loop import Measure, Training
 from docom.problems import Problem
-from docom.simulator import Simulation
 from docom.team import Team
 
 
-def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> Simulation:
+def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> Experiment:
     """The part of this process in the run that a configuration describes."""
     team = team or Team()
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"there is no {config.device} here, or torch was built without it; use --device cpu")
-    return Simulation(
+    return Experiment(
         problem, config.build_algorithm(), topology=config.topology, weights=config.weights,
         compressor=config.compressor, batch_size=config.batch_size, seed=config.seed, dtype=DTYPES[config.dtype],
         device=team.device(config.device), exact=config.exact, processes=team.world,

@@ -6,31 +6,31 @@ from typing import Any
 
 from docom.channels import Channels
 from docom.config import RunConfig
+from docom.experiment import Experiment
 from docom.loop import Training
 from docom.presets import label
-from docom.simulator import Simulation
 from docom.team import Team
 
 
 def summarise(
-    config: RunConfig, simulation: Simulation, training: Training, status: str, command: str, team: Team
+    config: RunConfig, experiment: Experiment, training: Training, status: str, command: str, team: Team
 ) -> dict[str, Any]:
     """What a report needs to know about a run besides its records."""
-    graph = simulation.network
+    graph = experiment.network
     return {
         "label": config.label or label(config.algorithm, config.compressor),
         "algorithm": config.algorithm,
         "compressor": config.compressor,
         "topology": config.topology,
-        "agents": simulation.problem.agents,
-        "dimension": simulation.problem.dimension,
+        "agents": experiment.problem.agents,
+        "dimension": experiment.problem.dimension,
         "seed": config.seed,
         "steps": config.steps,
         "steps_done": training.step,
         "status": status,
         "command": command,
         "preset": config.preset,
-        "gamma": {name: found.gamma for name, found in simulation.measured.items()},
+        "gamma": {name: found.gamma for name, found in experiment.measured.items()},
         "hyper": {name: str(value) for name, value in config.hyper.items()},
         "degree": max(graph.degrees),
         "network": {

@@ -54,6 +54,18 @@ class Network:
         """Agree with `==`."""
         return hash((self.name, self.rule, self.edges))
 
+    def at(self, round: int) -> Network:
+        """The network in a round of messages: this one answers the same for ever. One that ``changes`` does not."""
+        return self
+
+    @property
+    def changes(self) -> bool:
+        """Whether `at` gives different networks in different rounds; a channel must be able to follow that.
+
+        The own matrix of such a network is the mean over its rounds, so that its links are all that are ever used.
+        """
+        return False
+
     @property
     def n(self) -> int:
         """Number of agents."""

@@ -1,0 +1,168 @@
+"""An experiment: the checked, assembled description of a run, which any executor can begin."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from docom.algorithms import Algorithm
+from docom.channels import Gossip, open_channels, parse_gossip
+from docom.compressors import Compressor
+from docom.consensus import channel_gossip, resolve_gamma
+from docom.layout import Layout
+from docom.loop import Training
+from docom.oracles import ProblemOracle
+from docom.problems import Problem
+from docom.records import Run
+from docom.transports import InProcess, Transport
+from docom.weights import network
+
+
+class Experiment:
+    """Everything a run needs, checked and assembled; `begin` allocates and starts it.
+
+    Arguments as for `simulate`; processes: how many share the agents.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        *,
+        topology: Any = "ring",
+        weights: Any = None,
+        compressor: str | Compressor | Gossip | None = "none",
+        batch_size: int | None = None,
+        seed: int = 0,
+        dtype: torch.dtype | str = torch.float32,
+        device: str | torch.device = "cpu",
+        x0: Any = None,
+        exact: bool = False,
+        processes: int = 1,
+    ) -> None:
+        dtype = _dtype(dtype)
+        _check(problem, algorithm, batch_size)
+        if not isinstance(exact, bool):
+            raise TypeError(f"exact is True or False, got {exact!r}")
+        if type(seed) is not int:
+            raise TypeError(f"seed is an integer, got {seed!r}")
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            if not isinstance(device, torch.device) and "cpu" in str(error):  # torch's list of all devices there are
+                raise nearest("device", str(device), DEVICES) from None
+            raise ValueError(f"device {device!r} is not available: {error}") from None
+        self.network = network(topology, problem.agents, weights, seed)
+        self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
+        check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
+        self.start = _start(problem, x0, seed)
+        self.algorithm, self.measured = resolve_gamma(algorithm, self.gossip, self.network, problem.layout)
+        self.batch_size, self.seed, self.dtype, self.device, self.exact = (
+            batch_size,
+            seed,
+            dtype,
+            device,
+            exact,
+        )
+        self.problem = problem.to(dtype, device)
+
+    def begin(self, transport: Transport | None = None) -> Training:
+        """The run before its first step: of the agents of a transport, or of all of them in this process."""
+        self._rehearse()
+        transport = transport or InProcess(self.network.degrees, device=self.device)
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
+        channels = open_channels(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
+        oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
+        start = self.start.to(self.device, self.dtype)
+        rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
+        return Training.begin(self.algorithm, channels, oracle, rows)
+
+    def _rehearse(self) -> None:
+        """One step on a few numbers, so that the time to compile kernels is not counted in the run's first step."""
+        layout = Layout.flat(16)
+        transport = InProcess(self.network.degrees, device=self.device)
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
+        try:
+            channels = open_channels(kinds, self.network, layout, transport, self.dtype, self.seed)
+        except ValueError:  # for a compressor that keeps more entries than there are here
+            return
+        rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
+        state = self.algorithm.init(rows.clone(), rows, channels, self.algorithm.hyper(0))
+        with suppress(FloatingPointError):  # a step size that diverges is reported in the run itself
+            for step in range(2):
+                arriving = self.algorithm.advance(state, channels, self.algorithm.hyper(step))
+                if arriving is not None:
+                    arriving.wait()
+                self.algorithm.absorb(state, [rows for _ in state.points], channels, self.algorithm.hyper(step))
+
+    def finish(self, training: Training) -> Run:
+        """The results of a run."""
+        final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
+        description = {
+            "label": self.algorithm.name,
+            "algorithm": self.algorithm,
+            "network": self.network,
+            "compressor": {variable: how.setting for variable, how in self.gossip.items()},
+            "gamma": {name: found.gamma for name, found in self.measured.items()},
+        }
+        return Run(final, training.records, description, self.problem.model)
+
+
+def check_memory(
+    problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device, agents: int
+) -> None:
+    """Raise, before anything is allocated, for a run that does not fit into memory, given the agents in this process."""
+    rows = algorithm.facts.memory + algorithm.points_per_step + 3  # gradients, one message, two rows of an evaluation
+    item = torch.finfo(dtype).bits // 8
+    needed = rows * agents * problem.dimension * item + 2 * problem.data_bytes()
+    if torch.device(device).type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0]
+    else:
+        import psutil
+
+        available = psutil.virtual_memory().available
+    if needed > available:
+        raise ValueError(
+            f"{algorithm.name} with {agents} agents and d = {problem.dimension:,} needs about "
+            f"{needed / 2**30:.1f} GiB, {available / 2**30:.1f} GiB are free; use fewer agents, a smaller model or float32"
+        )
+
+
+def _dtype(given: object) -> torch.dtype:
+    """``torch.float64``, ``"float64"``, ``"torch.float64"`` or ``np.float64``."""
+    text = str(getattr(given, "__name__", given)).removeprefix("torch.")
+    if text not in DTYPES:
+        raise ValueError(f"dtype is torch.float32 or torch.float64 (copies drift in less), or its name, got {given!r}")
+    found: torch.dtype = getattr(torch, text)
+    return found
+
+
+def _check(problem: Problem, algorithm: Algorithm, batch_size: int | None) -> None:
+    if not isinstance(problem, Problem):
+        raise TypeError(f"the first argument is a problem such as docom.problems.LeastSquares(A, b), got {problem!r}")
+    if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
+        raise TypeError(f"the second argument is an algorithm such as docom.DoCoM(lr=0.05), got {algorithm!r}")
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise ValueError(f"batch_size is an integer >= 1, or None for full local gradients, got {batch_size!r}")
+    smallest, largest = int(problem.counts.min()), int(problem.counts.max())
+    if batch_size is not None and batch_size > largest:
+        agent = int(problem.counts.argmin())
+        warnings.warn(
+            f"batch_size={batch_size} is more than any agent has ({smallest} samples at agent {agent}, {largest} at most): "
+            "samples are drawn with replacement; leave batch_size out (--batch-size 0) for full local gradients",
+            stacklevel=4,
+        )
+
+
+def _start(problem: Problem, x0: Any, seed: int) -> Tensor:
+    if x0 is None:
+        return problem.start(seed)
+    start = as_tensor(x0, "x0")
+    if start.shape != (problem.dimension,):
+        raise ValueError(f"x0 is one common start of shape [{problem.dimension}], got {list(start.shape)}")
+    if not bool(torch.isfinite(start).all()):
+        raise FloatingPointError("x0 holds a NaN or an infinity")
+    return start
