@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch import Tensor
 from docom.algorithms import Algorithm
 from docom.channels import Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
+from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
 from docom.layout import Layout
 from docom.loop import Training
+from docom.names import nearest
 from docom.oracles import ProblemOracle
 from docom.problems import Problem
+from docom.problems.given import as_tensor
 from docom.records import Run
 from docom.transports import InProcess, Transport
 from docom.weights import network

@@ -17,6 +17,7 @@ from docom.loop import Progress, train
 from docom.metrics import measure
 from docom.problems import Problem
 from docom.records import Record, Run, stop_condition
+from docom.saving import saver
 
 
 def simulate(
