@@ -549,7 +549,7 @@ def test_where_there_is_no_gradient_weight_decay_alone_moves_the_model(name: str
 
 
 @pytest.mark.parametrize(
-    "name", set(docom.ALGORITHMS) - {"motef", "qg-dsgdm", "momentum-tracking", "detag"} - TWO_POINTS.keys()
+    "name", sorted(set(docom.ALGORITHMS) - {"motef", "qg-dsgdm", "momentum-tracking", "detag"} - TWO_POINTS.keys())
 )
 def test_weight_decay_of_a_lone_agent_without_momentum_is_that_of_sgd(name: str) -> None:
     model, plain = small().double(), small().double()
