@@ -72,7 +72,7 @@ def damaging(trade: Any, damage: Any) -> Any:
 def reframed(data: bytes, **changes: Any) -> bytes:
     """The same message with a header that says something else, and a fitting checksum."""
     header = wire.parse_header(data)
-    place = {name: getattr(header, name) for name in ("run", "sender", "variable", "step")}
+    place = {name: getattr(header, name) for name in ("run", "sender", "variable", "number")}
     return wire.frame(data[wire.HEADER_SIZE :], **(place | changes))
 
 
@@ -80,7 +80,7 @@ FRAMES = {
     "corrupted": lambda data, before: data[:60] + bytes([data[60] ^ 4]) + data[61:],
     "duplicated": lambda data, before: before,
     "of another run": lambda data, before: reframed(data, run=bytes(16)),
-    "of another step": lambda data, before: reframed(data, step=wire.parse_header(data).step + 1),
+    "of another message number": lambda data, before: reframed(data, number=wire.parse_header(data).number + 1),
 }
 
 

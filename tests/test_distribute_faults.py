@@ -183,9 +183,9 @@ def test_a_long_stall_is_not_waited_for(settings: Path, tmp_path: Path, undistur
     ("kind", "reason"),
     [
         ("corrupted", "wrong checksum"),
-        pytest.param("duplicated", "frame of another (variable|step|sender)", marks=pytest.mark.slow),
+        pytest.param("duplicated", "frame of another (variable|message number|sender)", marks=pytest.mark.slow),
         pytest.param("of another run", "frame of another run", marks=pytest.mark.slow),
-        pytest.param("of another step", "frame of another step", marks=pytest.mark.slow),
+        pytest.param("of another message number", "frame of another message number", marks=pytest.mark.slow),
     ],
 )
 def test_wrong_frames_are_refused(kind: str, reason: str, settings: Path, tmp_path: Path, undisturbed: Path) -> None:

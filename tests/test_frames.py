@@ -20,7 +20,7 @@ from docom.rng import Key
 from docom.wire import HEADER_SIZE, WireError, frame, parse_header, unframe
 
 RUN = bytes(range(16))
-PLACE: dict[str, Any] = {"run": RUN, "sender": 3, "variable": 1, "step": 17}
+PLACE: dict[str, Any] = {"run": RUN, "sender": 3, "variable": 1, "number": 17}
 PAYLOAD = b"a payload of some bytes"
 
 # Where each field lies and what unframe says of it; written out again so that the format cannot drift unseen.
@@ -30,7 +30,7 @@ FIELDS = {
     "variable": (6, 2, "another variable: expected variable 1, got"),
     "run": (8, 16, "another run: expected 000102030405060708090a0b0c0d0e0f, got"),
     "sender": (24, 4, "another sender: expected sender 3, got"),
-    "step": (28, 8, "another step: expected step 17, got"),
+    "number": (28, 8, "another message number: expected message number 17, got"),
     "length": (36, 8, f"another length: expected length {len(PAYLOAD)}, got"),
     "checksum": (44, 4, "wrong checksum"),
     "payload": (48, len(PAYLOAD), "wrong checksum"),
@@ -51,14 +51,14 @@ def resealed(buffer: bytes | bytearray) -> bytes:
     run=st.binary(min_size=16, max_size=16),
     sender=st.integers(0, 2**32 - 1),
     variable=st.integers(0, 2**16 - 1),
-    step=st.integers(0, 2**64 - 1),
+    number=st.integers(0, 2**64 - 1),
 )
-def test_frames_carry_their_payload(payload: bytes, run: bytes, sender: int, variable: int, step: int) -> None:
-    place: dict[str, Any] = {"run": run, "sender": sender, "variable": variable, "step": step}
+def test_frames_carry_their_payload(payload: bytes, run: bytes, sender: int, variable: int, number: int) -> None:
+    place: dict[str, Any] = {"run": run, "sender": sender, "variable": variable, "number": number}
     buffer = frame(payload, **place)
     assert len(buffer) == HEADER_SIZE + len(payload)
     header = parse_header(buffer)
-    assert (header.run, header.sender, header.variable, header.step) == (run, sender, variable, step)
+    assert (header.run, header.sender, header.variable, header.number) == (run, sender, variable, number)
     assert header.length == len(payload)
     assert unframe(buffer, **place, length=len(payload)) == payload
     assert frame(np.frombuffer(payload, np.uint8), **place) == buffer
@@ -100,8 +100,8 @@ def test_every_altered_bit_is_refused_for_its_reason(field: str) -> None:
         ({"run": bytes(16)}, "another run.*, got " + "00" * 16),
         ({"sender": 4}, "expected sender 3, got 4"),
         ({"variable": 0}, "expected variable 1, got 0"),
-        ({"step": 16}, "expected step 17, got 16"),
-        ({"step": 2**63}, f"expected step 17, got {2**63}"),
+        ({"number": 16}, "expected message number 17, got 16"),
+        ({"number": 2**63}, f"expected message number 17, got {2**63}"),
     ],
 )
 def test_sound_frames_of_something_else_are_refused(change: dict[str, Any], reason: str) -> None:
@@ -150,7 +150,7 @@ def test_a_huge_declared_length_uses_no_memory(declared: int) -> None:
         ({"sender": -1}, r"sender of a frame lies in 0 \.\. 4294967295, got -1"),
         ({"sender": 2**32}, "got 4294967296"),
         ({"variable": 2**16}, r"variable of a frame lies in 0 \.\. 65535, got 65536"),
-        ({"step": 2**64}, "step of a frame"),
+        ({"number": 2**64}, "number of a frame"),
     ],
 )
 def test_frames_that_cannot_be_written_are_refused(change: dict[str, Any], reason: str) -> None:
@@ -227,7 +227,7 @@ def forged(buffer: bytes, rng: np.random.Generator) -> tuple[bytes, str | None]:
         case 3:
             return frame(payload, **(PLACE | {"run": rng.bytes(16)})), "another run"
         case 4:
-            return frame(payload, **(PLACE | {"step": int(rng.integers(18, 2**63))})), "another step"
+            return frame(payload, **(PLACE | {"number": int(rng.integers(18, 2**63))})), "another message number"
         case 5:
             out[36:44] = struct.pack("<Q", int(rng.integers(len(payload) + 1, 2**63)) | int(rng.integers(2)) << 63)
             return resealed(out), "another length"

@@ -70,7 +70,7 @@ class InverseCubeRoot(Schedule):
         return float(self.value * (t + 1) ** (-1 / 3))
 
 
-Step = float | Schedule
+Scheduled = float | Schedule  # how a step size is given
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,

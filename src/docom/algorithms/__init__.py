@@ -13,7 +13,7 @@ from docom.algorithms.base import (
     Channels as Channels,
     State as State,
 )
-from docom.algorithms.base import Step as Step
+from docom.algorithms.base import Scheduled as Scheduled
 from docom.algorithms.declarations import StepSize as StepSize, compressor_of as compressor_of
 from docom.algorithms.declarations import consensus_step as consensus_step, learning_rate as learning_rate
 from docom.algorithms.declarations import step_size as step_size

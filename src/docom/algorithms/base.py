@@ -27,7 +27,7 @@ from docom import schedules
 from docom.algorithms import declarations
 from docom.algorithms.declarations import AUTO, StepSize
 from docom.channels import Channels
-from docom.schedules import Schedule, Step
+from docom.schedules import Schedule, Scheduled
 from docom.transports import Pending
 
 
@@ -215,4 +215,4 @@ class Algorithm(ABC):
         return replace(self, **given)
 
 
-__all__ = ["Algorithm", "Channels", "Facts", "Hyper", "State", "Step"]
+__all__ = ["Algorithm", "Channels", "Facts", "Hyper", "Scheduled", "State"]

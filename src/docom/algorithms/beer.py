@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -34,8 +34,8 @@ class BEER(Algorithm):
     1
     """
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model", "tracker")
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model", "tracker")
 
     name: ClassVar[str] = "beer"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}

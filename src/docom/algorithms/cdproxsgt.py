@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
 from docom.names import nearest, split_spec
@@ -70,9 +70,9 @@ class CDProxSGT(Algorithm):
     'zero'
     """
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model")
-    gamma_g: Step | str | None = consensus_step("tracker", default=None, like="gamma")
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model")
+    gamma_g: Scheduled | str | None = consensus_step("tracker", default=None, like="gamma")
     prox: Any = None
     hat0: str = "zero"
 

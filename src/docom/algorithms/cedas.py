@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -38,9 +38,9 @@ class CEDAS(Algorithm):
     True
     """
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model", share=0.5)
-    alpha: Step = step_size(0.05, at_most=1, damping_of="model")
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model", share=0.5)
+    alpha: Scheduled = step_size(0.05, at_most=1, damping_of="model")
     first_local_step: bool = True
 
     name: ClassVar[str] = "cedas"

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -34,8 +34,8 @@ class AllReduceSGD(Algorithm):
     'allreduce-sgd'
     """
 
-    lr: Step = learning_rate()
-    momentum: Step = step_size(0.0, at_least=0, below=1)
+    lr: Scheduled = learning_rate()
+    momentum: Scheduled = step_size(0.0, at_least=0, below=1)
 
     name: ClassVar[str] = "allreduce-sgd"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
@@ -83,8 +83,8 @@ class AllReduceSTORM(Algorithm):
     2
     """
 
-    lr: Step = learning_rate()
-    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
+    lr: Scheduled = learning_rate()
+    beta: Scheduled = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "allreduce-storm"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}

@@ -2,9 +2,9 @@
 
 A step size is declared once, beside its default::
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model")
-    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model")
+    beta: Scheduled = step_size(0.1, at_most=1, grid=WEIGHTS)
 
 The check of given values, ``gamma="auto"``, the values that `docom tune` tries, what parameter groups of an optimizer may set,
 and the tables of the documentation are all read from it. The author of a method chooses the names.

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
 from docom.channels import Channel
@@ -38,7 +38,7 @@ class DeTAG(Algorithm):
     'mixed'
     """
 
-    lr: Step = learning_rate()
+    lr: Scheduled = learning_rate()
     rounds: int = 1
     acceleration: float | str = "auto"
     tracker_in_step: str = "mixed"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, compressor_of, consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine, combine_in_turn
@@ -54,13 +54,13 @@ class DoCoM(Algorithm):
     True
     """
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model")
-    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
-    gamma_g: Step | str | None = consensus_step("tracker", default=None, like="gamma")
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model")
+    beta: Scheduled = step_size(0.1, at_most=1, grid=WEIGHTS)
+    gamma_g: Scheduled | str | None = consensus_step("tracker", default=None, like="gamma")
     compressor_g: Any = compressor_of("tracker")
     order: str = "alg1"
-    heavy_ball: Step = step_size(0.0, at_least=0, below=1)
+    heavy_ball: Scheduled = step_size(0.0, at_least=0, below=1)
 
     name: ClassVar[str] = "docom"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -33,7 +33,7 @@ class EXTRA(Algorithm):
     'extra'
     """
 
-    lr: Step = learning_rate()
+    lr: Scheduled = learning_rate()
 
     name: ClassVar[str] = "extra"
     compares_models: ClassVar[bool] = True

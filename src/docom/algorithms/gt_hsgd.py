@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from docom import schedules
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine_in_turn
@@ -36,8 +36,8 @@ class GTHSGD(Algorithm):
     2
     """
 
-    lr: Step = learning_rate()
-    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
+    lr: Scheduled = learning_rate()
+    beta: Scheduled = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "gt-hsgd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -33,8 +33,8 @@ class MomentumTracking(Algorithm):
     0.9
     """
 
-    lr: Step = learning_rate()
-    momentum: Step = step_size(0.9, at_least=0, below=1)
+    lr: Scheduled = learning_rate()
+    momentum: Scheduled = step_size(0.9, at_least=0, below=1)
 
     name: ClassVar[str] = "momentum-tracking"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, State, Step
+from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
 from docom.numerics import combine
@@ -35,9 +35,9 @@ class MoTEF(Algorithm):
     1
     """
 
-    lr: Step = learning_rate()
-    gamma: Step | str = consensus_step("model", "tracker")
-    beta: Step = step_size(0.1, at_most=1, grid=WEIGHTS)
+    lr: Scheduled = learning_rate()
+    gamma: Scheduled | str = consensus_step("model", "tracker")
+    beta: Scheduled = step_size(0.1, at_most=1, grid=WEIGHTS)
 
     name: ClassVar[str] = "motef"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}

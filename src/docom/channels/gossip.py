@@ -138,7 +138,7 @@ class UncompressedChannel(Channel):
         return sent.then(lambda everyone: mix(out, everyone, by))
 
     def _mixing_now(self) -> RowMix:
-        """The mixing of this round, made anew where the network is another one than in the round before."""
+        """The mixing of this round, made again where the network differs from that of the round before."""
         now = self.network.at(self.rounds)
         if now is not self._mixing[0]:
             self._mixing = now, self._row_mix(now)

@@ -29,7 +29,7 @@ class Stamp:
 
     key: Key
     agents: Tensor
-    step: Moment
+    round: Moment
 
     def part(self, number: int) -> Stamp:
         """The stamp of one tensor, in a message that has a part per tensor: a stream of its own."""

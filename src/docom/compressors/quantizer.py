@@ -112,7 +112,7 @@ class BoundQuantizer(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Levels:
         """See `Bound.compress`."""
-        norms, levels = quantise(x, hat, self.s, stamp.key, stamp.agents, stamp.step)
+        norms, levels = quantise(x, hat, self.s, stamp.key, stamp.agents, stamp.round)
         if not isfinite(float(norms.sum())):  # one number to check first; the sum alone may also be infinite
             nonfinite = ~torch.isfinite(norms)
             if bool(nonfinite.any()):

@@ -166,7 +166,7 @@ class BoundRandK(Bound):
 
     def indices(self, stamp: Stamp) -> Tensor:
         """The entries drawn for this message: those with the k smallest random words."""
-        words = rng.words(stamp.key, stamp.agents, stamp.step, self.dimension)
+        words = rng.words(stamp.key, stamp.agents, stamp.round, self.dimension)
         return select_top((2**32 - words).to(torch.float64), None, self.k)[0]
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Tensor:

@@ -59,7 +59,7 @@ class Talk:
 
     def _trade(self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int]) -> dict[int, memoryview]:
         frames = {
-            other: wire.frame(data, run=self.run, sender=self.post.rank, variable=TALK, step=self.turn)
+            other: wire.frame(data, run=self.run, sender=self.post.rank, variable=TALK, number=self.turn)
             for other, data in outgoing.items()
         }
         self.bytes_sent += sum(map(len, frames.values()))
@@ -73,6 +73,6 @@ class Talk:
 
     def _open(self, buffer: memoryview, sender: int, length: int) -> memoryview:
         try:
-            return wire.unframe(buffer, run=self.run, sender=sender, variable=TALK, step=self.turn, length=length)
+            return wire.unframe(buffer, run=self.run, sender=sender, variable=TALK, number=self.turn, length=length)
         except wire.WireError as error:
             raise FrameRefused([], str(error), [sender]) from None

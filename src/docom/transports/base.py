@@ -28,7 +28,7 @@ class Place:
     """Where in a run a message belongs: which variable, and which of its messages. Both ends know it beforehand."""
 
     variable: int = 0
-    step: int = 0
+    number: int = 0
 
 
 class Transport(Protocol):

@@ -109,7 +109,7 @@ class Framed:
         return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
 
     def _frame(self, payload: Any, sender: int, place: Place) -> bytes:
-        return wire.frame(payload, run=self.run, sender=sender, variable=place.variable, step=place.step)
+        return wire.frame(payload, run=self.run, sender=sender, variable=place.variable, number=place.number)
 
     def _trade(
         self,
@@ -151,7 +151,7 @@ class Framed:
     def _open(self, buffer: memoryview, sender: int, length: int, place: Place) -> memoryview:
         try:
             return wire.unframe(
-                buffer, run=self.run, sender=sender, variable=place.variable, step=place.step, length=length
+                buffer, run=self.run, sender=sender, variable=place.variable, number=place.number, length=length
             )
         except wire.WireError as error:
             raise self._refused(sender, str(error)) from None

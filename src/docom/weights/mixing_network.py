@@ -55,7 +55,7 @@ class Network:
         return hash((self.name, self.rule, self.edges))
 
     def at(self, round: int) -> Network:
-        """The network in a round of messages: this one answers the same for ever. One that ``changes`` does not."""
+        """The network in a round of messages: this one is the same in all rounds, one that ``changes`` is not."""
         return self
 
     @property

@@ -10,7 +10,7 @@ module         what it holds
 ``bits``       unsigned integers of any width from 0 to 64 bits, back to back
 ``indices``    sorted index sets as Elias-Fano codes, close to log2 C(dimension, count) bits
 ``values``     float32, float64 and bfloat16 numbers, little-endian
-``frames``     the envelope of a message between processes: run, sender, variable, step, length, checksum
+``frames``     the envelope of a message between processes: run, sender, variable, number, length, checksum
 =============  ==========================================================================================
 """
 

@@ -1,7 +1,7 @@
 """The envelope of a message between processes.
 
 A frame is a header of fixed size and the payload. The receiver knows what must come (which run, sender,
-variable, step and length), so a frame is compared with the expectation rather than obeyed: what the header
+variable, number and length), so a frame is compared with the expectation rather than obeyed: what the header
 declares never decides how much memory is used. Layout, little-endian, without gaps:
 
 ======  =====  ======================================================================
@@ -12,7 +12,7 @@ offset  bytes  field
 6       2      variable: which of the algorithm's variables the message updates
 8       16     run id, equal at all agents of a run
 24      4      sender: the agent that wrote the message
-28      8      step
+28      8      number of the message of this variable
 36      8      length of the payload in bytes
 44      4      CRC-32 of the 44 bytes before it and the payload
 ======  =====  ======================================================================
@@ -38,7 +38,7 @@ _CHECKSUM = struct.Struct("<I")
 HEADER_SIZE = _FIELDS.size + _CHECKSUM.size
 """Bytes that a frame adds to its payload."""
 
-_LIMITS = {"variable": 2**16, "sender": 2**32, "step": 2**64}
+_LIMITS = {"variable": 2**16, "sender": 2**32, "number": 2**64}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Header:
         run: 16 bytes that name the run.
         sender: the agent that wrote the message.
         variable: which variable of the algorithm it updates.
-        step: the step it belongs to.
+        number: which of the messages of this variable it is.
         length: bytes of the payload.
         checksum: CRC-32 over the rest of the header and the payload.
         version: version of the format.
@@ -58,13 +58,13 @@ class Header:
     run: bytes
     sender: int
     variable: int
-    step: int
+    number: int
     length: int
     checksum: int
     version: int = VERSION
 
 
-def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int) -> bytes:
+def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, number: int) -> bytes:
     """Put a payload into its envelope.
 
     Args:
@@ -72,15 +72,15 @@ def frame(payload: Buffer, *, run: bytes, sender: int, variable: int, step: int)
         run: 16 bytes that name the run.
         sender: the agent that sends, below 2**32.
         variable: number of the variable, below 2**16.
-        step: below 2**64.
+        number: of the message, below 2**64.
     """
     if len(run) != RUN_SIZE:
         raise ValueError(f"a run id has {RUN_SIZE} bytes, got {len(run)}")
-    for name, number in (("sender", sender), ("variable", variable), ("step", step)):
-        if not 0 <= number < _LIMITS[name]:
-            raise ValueError(f"the {name} of a frame lies in 0 .. {_LIMITS[name] - 1}, got {number}")
+    for name, value in (("sender", sender), ("variable", variable), ("number", number)):
+        if not 0 <= value < _LIMITS[name]:
+            raise ValueError(f"the {name} of a frame lies in 0 .. {_LIMITS[name] - 1}, got {value}")
     body = view_bytes(payload)
-    fields = _FIELDS.pack(MAGIC, VERSION, variable, run, sender, step, len(body))
+    fields = _FIELDS.pack(MAGIC, VERSION, variable, run, sender, number, len(body))
     return b"".join((fields, _CHECKSUM.pack(_checksum(fields, body)), body))
 
 
@@ -93,7 +93,7 @@ def parse_header(buffer: Buffer) -> Header:
     view = view_bytes(buffer)
     if len(view) < HEADER_SIZE:
         raise WireError(f"truncated frame: a header has {HEADER_SIZE} bytes, got {len(view)}")
-    magic, version, variable, run, sender, step, length = _FIELDS.unpack_from(view)
+    magic, version, variable, run, sender, number, length = _FIELDS.unpack_from(view)
     if magic != MAGIC:
         raise WireError(f"wrong magic: a frame starts with {MAGIC!r}, got {magic!r}")
     if version != VERSION:
@@ -101,10 +101,10 @@ def parse_header(buffer: Buffer) -> Header:
             f"unknown version {version}: this is version {VERSION}; run the same release of docom in all processes"
         )
     (checksum,) = _CHECKSUM.unpack_from(view, _FIELDS.size)
-    return Header(run=run, sender=sender, variable=variable, step=step, length=length, checksum=checksum)
+    return Header(run=run, sender=sender, variable=variable, number=number, length=length, checksum=checksum)
 
 
-def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, step: int, length: int) -> memoryview:
+def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, number: int, length: int) -> memoryview:
     """The payload of the one frame that is expected, as a view of the buffer.
 
     Args:
@@ -112,7 +112,7 @@ def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, step: int
         run: the run id.
         sender: the agent from which the frame must come.
         variable: the variable it must carry.
-        step: the step it must belong to.
+        number: which of the messages of this variable it must be.
         length: the payload's bytes.
 
     Raises:
@@ -124,7 +124,7 @@ def unframe(buffer: Buffer, *, run: bytes, sender: int, variable: int, step: int
     for name, expected, received in (
         ("sender", sender, header.sender),
         ("variable", variable, header.variable),
-        ("step", step, header.step),
+        ("message number", number, header.number),
         ("length", length, header.length),
     ):
         if received != expected:
