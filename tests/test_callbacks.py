@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,11 @@ from typer.testing import CliRunner
 import docom
 from conftest import least_squares
 from docom import report
+from docom.cli import main
 from docom.cli.app import app
+from docom.runfolder import RunFolder
+from docom.runner import execute
+from test_runfolder import CONFIG, At, send
 
 
 def test_a_simulation_is_saved_and_reported(tmp_path: Path) -> None:
@@ -38,14 +45,74 @@ def test_a_simulation_is_saved_and_reported(tmp_path: Path) -> None:
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     callback = docom.callbacks.TensorBoard(tmp_path)
     run = docom.simulate(least_squares(), docom.DSGD(lr=0.01), steps=10, eval_every=5, callback=callback)
     assert len(run.records) == 3  # it does not stop the run
-    events = EventAccumulator(str(tmp_path)).Reload()
-    written = [(event.step, event.value) for event in events.Scalars("loss_worst")]
-    assert written == [(record["step"], pytest.approx(record["loss_worst"], rel=1e-6)) for record in run.records]
+    assert shown(tmp_path) == [
+        (record["step"], pytest.approx(record["loss_worst"], rel=1e-6)) for record in run.records
+    ]
+
+
+def shown(folder: Path) -> list[tuple[int, float]]:
+    """The worst losses that TensorBoard reads in a folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return [(event.step, event.value) for event in EventAccumulator(str(folder)).Reload().Scalars("loss_worst")]
+
+
+def measured(folder: Path) -> list[tuple[float, object]]:
+    return [(one["step"], pytest.approx(one["loss_worst"], rel=1e-6)) for one in RunFolder(folder).records()]
+
+
+def test_event_files_of_an_interrupted_run_hold_every_record_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "run"
+    execute(CONFIG, folder, tmp_path, progress=At(10, send(signal.SIGINT)))  # without event files until now
+    execute(CONFIG, folder, tmp_path, resume=True, progress=At(20, send(signal.SIGINT)), tensorboard=True)
+    assert execute(CONFIG, folder, tmp_path, resume=True, tensorboard=True).status == "finished"
+    assert shown(folder / "tensorboard") == measured(folder)
+    assert len(measured(folder)) == 9
+    shutil.rmtree(folder / "tensorboard")
+    execute(CONFIG, folder, tmp_path, resume=True, tensorboard=True)  # it has ended
+    assert shown(folder / "tensorboard") == measured(folder)
+    execute(CONFIG, folder, tmp_path, overwrite=True)
+    assert not (folder / "tensorboard").exists()
+
+
+def test_runs_of_a_comparison_write_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    flags = [
+        "--steps",
+        "4",
+        "--eval-every",
+        "2",
+        "--only",
+        "docom,dsgd",
+        "--tensorboard",
+        "--out",
+        str(tmp_path / "all"),
+    ]
+    monkeypatch.setattr(sys, "argv", ["docom", "compare", "synthetic", *flags])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main()
+    folders = [found.parent for found in (tmp_path / "all").rglob("metrics.jsonl")]
+    assert len(folders) >= 2
+    for folder in folders:
+        assert shown(folder / "tensorboard") == measured(folder)
+        assert len(measured(folder)) == 3
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_event_files_need_a_package(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setattr(sys, "argv", ["docom", command, "synthetic", "--tensorboard", "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "docom: tensorboard is not installed; pip install 'docom[tensorboard]'\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("name", "make"), [("mlflow", docom.callbacks.MLflow), ("wandb", docom.callbacks.WandB)])

@@ -17,7 +17,12 @@ def _measures(record: Record) -> dict[str, float]:
     return {key: float(value) for key, value in record.items() if key != "step"}
 
 
-def _needed(module: str, extra: str) -> Any:
+def needed(module: str, extra: str) -> Any:
+    """An optional package, imported.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     try:
         return import_module(module)
     except ImportError:
@@ -27,18 +32,22 @@ def _needed(module: str, extra: str) -> Any:
 class TensorBoard:
     """Writes event files that ``tensorboard --logdir FOLDER`` shows.
 
-    folder: where they go.
+    folder: where they go. What earlier runs have written there is no longer shown.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        _needed("tensorboard", "tensorboard")
-        self.writer = _needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder))
+        needed("tensorboard", "tensorboard")
+        self.writer = needed("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder), purge_step=0)
 
     def __call__(self, record: Record) -> None:
         """Write one record."""
         for key, value in _measures(record).items():
             self.writer.add_scalar(key, value, int(record["step"]))
         self.writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self.writer.close()
 
 
 class MLflow:
@@ -48,7 +57,7 @@ class MLflow:
     """
 
     def __init__(self, settings: dict[str, Any] | None = None) -> None:
-        self.mlflow = _needed("mlflow", "mlflow")
+        self.mlflow = needed("mlflow", "mlflow")
         if settings:
             self.mlflow.log_params(settings)
 
@@ -64,7 +73,7 @@ class WandB:
     """
 
     def __init__(self, **options: Any) -> None:
-        self.run = _needed("wandb", "wandb").init(**options)
+        self.run = needed("wandb", "wandb").init(**options)
 
     def __call__(self, record: Record) -> None:
         """Log one record."""

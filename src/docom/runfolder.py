@@ -6,6 +6,7 @@
 ``metrics.jsonl``      one flushed line per evaluation, with a checksum (see `docom.records.as_line`)
 ``checkpoint/``        the last two checkpoints
 ``model.safetensors``  the average model, one tensor per parameter
+``tensorboard/``       the measurements again as TensorBoard's event files, with ``--tensorboard``
 ``summary.json``       final values, network, messages, status
 ``provenance.json``    versions, commit, machine, command
 ``owner.json``         while a process works here: which one (see `docom.ownership`)
@@ -32,6 +33,7 @@ from docom.records import Record, as_json, as_line, from_lines
 
 FILES = ("config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "summary.json")
 CHECKPOINT = re.compile(r"^step-\d+(\.[0-9a-f]+)?(\.tmp)?$")
+EVENTS = "events.out.tfevents.*"
 SHARD = re.compile(r"^(manifest\.json|agents-\d+-\d+\.safetensors)$")
 
 
@@ -49,7 +51,15 @@ class RunFolder:
     def there(self) -> list[str]:
         """Which of the names that a run writes exist already, from docom or not."""
         names = [name for name in FILES if os.path.lexists(self.path / name)]  # includes broken symbolic links
-        return names + (["checkpoint"] if self._saved() else [])
+        return names + ["checkpoint"] * bool(self._saved()) + ["tensorboard"] * bool(self._event_files())
+
+    @property
+    def events(self) -> Path:
+        """The folder of TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    def _event_files(self) -> list[Path]:
+        return list(self.events.glob(EVENTS))
 
     def _saved(self) -> list[Path]:
         """The checkpoints, complete or not."""
@@ -76,8 +86,11 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
         for step in saved:
             shutil.rmtree(step)
-        with suppress(OSError):  # there is something else in it
-            self.checkpoints.rmdir()
+        for file in self._event_files():
+            file.unlink()
+        for folder in (self.checkpoints, self.events):
+            with suppress(OSError):  # there is something else in it
+                folder.rmdir()
 
     def _is_ours(self) -> bool:
         """Whether one of them is a file that only docom writes."""

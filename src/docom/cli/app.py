@@ -44,6 +44,10 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Remove what runs left in the folder; only docom's own files.")
 ]
 
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too, beside the records.")
+]
+
 
 def _option(name: str, text: str, least: int | None = None) -> typer.models.OptionInfo:
     return typer.Option(name, help=text, show_default=False, min=least)  # type: ignore[no-any-return]
@@ -132,6 +136,7 @@ def run(
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     overwrite: Overwrite = False,
+    tensorboard: TensorBoard = False,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
     ] = 60,
@@ -156,7 +161,7 @@ def run(
         "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
-    launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite)
+    launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite, tensorboard)
     commands.run(what, algorithm, compressor, given, rates, hyper or [], data, launch, paper)
 
 
@@ -175,6 +180,7 @@ def compare(
     data: Data = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    tensorboard: TensorBoard = False,
     plugin: Plugins = None,
 ) -> None:
     """Run all settings of a preset, or of the compare: section of a file, in parallel. Ends with a table and a report.
@@ -184,7 +190,9 @@ def compare(
     from docom.cli import comparison
 
     names = None if only is None else [name.strip() for name in only.split(",")]
-    comparison.compare(what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite)
+    comparison.compare(
+        what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite, tensorboard
+    )
 
 
 @app.command()

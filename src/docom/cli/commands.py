@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.text import Text
 from docom import plugins, presets
 from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
+from docom.callbacks import needed
 from docom.cli.compare_file import kept
 from docom.config import RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
@@ -48,6 +50,7 @@ class Launch:
     backend: str | None = None
     peer_timeout: float = 300.0
     overwrite: bool = False
+    tensorboard: bool = False
 
 
 def run(
@@ -64,6 +67,8 @@ def run(
     """See `docom.cli.app.run`."""
     from docom.team import join
 
+    if launch.tensorboard:
+        needed("tensorboard", "tensorboard")
     settings = {key: value for key, value in given.items() if value is not None}
     hyper = {key: parse_yaml(text) for key, text in rates.items() if text is not None} | _pairs(extra)
     config = configure(what, algorithm, compressor, settings, hyper, paper)
@@ -126,8 +131,9 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
 
     def executed(bar: StepBar | None) -> Outcome:
         return execute(
-            config, folder, home, launch.resume, bar, launch.command, launch.checkpoint_seconds, team, launch.overwrite
-        )
+            config, folder, home, launch.resume, bar, launch.command, launch.checkpoint_seconds, team, launch.overwrite,
+            launch.tensorboard,
+        )  # fmt: skip
 
     if not team.leads:
         return executed(None).status
@@ -146,6 +152,8 @@ def _carry_out(config: RunConfig, folder: Path, home: Path, launch: Launch, team
         table.add_row(key, show(key, value), MEANING.get(key, ""))
     console.print(table)
     say(f"results in {folder}")
+    if launch.tensorboard:
+        say(f"curves: tensorboard --logdir {quote(str(folder))}")
     if outcome.advice is not None:
         say(outcome.advice)
     if outcome.status == "interrupted":
@@ -288,8 +296,6 @@ def show(key: str, value: float) -> str:
 
 
 def _resume_command(command: str, folder: Path) -> str:
-    from shlex import quote
-
     command = command.replace(" --overwrite", "")
     parts = command if "--out" in command else f"{command} --out {quote(str(folder))}"
     return parts if "--resume" in parts else f"{parts} --resume"

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from docom import plugins, presets
+from docom.callbacks import needed
 from docom.cli.commands import COMPARISON, DIVERGED, INTERRUPTED, data_folder, say
 from docom.cli.compare_file import read_comparison
 from docom.config import RunConfig, dump, from_dict
@@ -61,10 +62,11 @@ class Job:
         asked = self.wanted.exists() and self.wanted.read_text(errors="replace") != dump(self.config)
         return not self.begun and (asked or bool(RunFolder(self.folder).there()))
 
-    def start(self, home: Path, overwrite: bool) -> None:
+    def start(self, home: Path, overwrite: bool, tensorboard: bool) -> None:
         """Run it in a process of its own, on one thread: other runs have the other cores."""
         self.folder.mkdir(parents=True, exist_ok=True)
         flags = ["--resume"] if self.begun else ["--overwrite"] if overwrite else []
+        flags += ["--tensorboard"] if tensorboard else []
         self.wanted.write_text(dump(self.config))
         command = ["run", str(self.wanted), "--out", str(self.folder), "--data", str(home), *flags]
         command += [part for path in plugins.paths() for part in ("--plugin", str(path))]
@@ -92,8 +94,11 @@ def compare(
     out: Path | None,
     command: str,
     overwrite: bool = False,
+    tensorboard: bool = False,
 ) -> None:
     """See `docom.cli.app.compare`."""
+    if tensorboard:
+        needed("tensorboard", "tensorboard")
     overrides = {"steps": steps, "eval_every": eval_every, "device": device}
     overrides = {key: value for key, value in overrides.items() if value is not None}
     if Path(what).suffix in (".yaml", ".yml"):
@@ -108,7 +113,11 @@ def compare(
         if not overwrite:
             _refuse_other_runs(work)
         failed = _run_all(
-            [job for job in work if not job.done], jobs or os.cpu_count() or 1, data_folder(data), overwrite
+            [job for job in work if not job.done],
+            jobs or os.cpu_count() or 1,
+            data_folder(data),
+            overwrite,
+            tensorboard,
         )
         good = [job for job in work if job not in failed]
         if good:
@@ -178,7 +187,7 @@ def _of_file(
     return jobs
 
 
-def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list[Job]:
+def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool, tensorboard: bool) -> list[Job]:
     """Start as many as there are cores, watch their records, return those that failed."""
     if not work:
         say("everything is done already; nothing to run")
@@ -194,7 +203,7 @@ def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool) -> list
             while waiting or running:
                 while waiting and len(running) < at_once:
                     job = waiting.pop(0)
-                    job.start(home, overwrite)
+                    job.start(home, overwrite, tensorboard)
                     bar.start_task(tasks[job.label])
                     running.append(job)
                 time.sleep(0.2)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from docom import checkpoint, plugins
+from docom.callbacks import TensorBoard
 from docom.config import RunConfig, dump, parse_yaml
 from docom.diagnostics import LOWER, diverging, ran_away
 from docom.distribute import all_agents, facts
@@ -49,6 +51,7 @@ def execute(
     checkpoint_seconds: float = 60.0,
     team: Team | None = None,
     overwrite: bool = False,
+    tensorboard: bool = False,
 ) -> Outcome:
     """Run a configuration in a folder, or continue the run that is there.
 
@@ -63,6 +66,7 @@ def execute(
         team: the processes of the run, all of which call this; by default this one alone. The first of them writes the
             files, and has the records in the end.
         overwrite: first remove the files of the run in ``folder``, and nothing else; no error if there is none.
+        tensorboard: write the records as TensorBoard's event files too.
 
     Raises:
         FileExistsError: the folder holds a run and neither ``resume`` nor ``overwrite`` was given, or files that docom
@@ -79,8 +83,10 @@ def execute(
         found = team.words(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
         if found not in (NEW, ANEW, AGAIN):
             records = files.records()
+            with _keeping(files, records, tensorboard and team.leads):
+                pass  # the event files of a run that has ended
             return Outcome(found, records, folder, divergence=_divergence(records))
-        return _execute(config, files, home, found, progress, command, checkpoint_seconds, team)
+        return _execute(config, files, home, found, progress, command, checkpoint_seconds, team, tensorboard)
 
 
 def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: bool, team: Team) -> str:
@@ -122,6 +128,7 @@ def _execute(
     command: str,
     checkpoint_seconds: float,
     team: Team,
+    tensorboard: bool,
 ) -> Outcome:
     reached = stop_condition(config.until)
     whole = config.build_problem(home)
@@ -148,7 +155,7 @@ def _execute(
     def summary(status: str) -> dict[str, Any]:
         return summarise(config, experiment, training, status, command, team) | inspector.summary()
 
-    with saver.watching():
+    with saver.watching(), _keeping(files, training.records, tensorboard and team.leads) as keep:
         try:
             train(
                 training,
@@ -160,7 +167,7 @@ def _execute(
                 # The first process decides: the measured time differs between processes.
                 lambda record: bool(team.words("yes" if reached(record) else "")[0]),
                 config.seed,
-                callback=inspector.after(files.append if team.leads else None),
+                callback=inspector.after(keep if team.leads else None),
                 progress=progress if team.leads else None,
                 after_step=saver,
             )
@@ -180,6 +187,23 @@ def _execute(
             files.finish(summary(status), mean, whole.layout)
     divergence = _divergence(training.records) if team.leads and inspector.advice is None else None
     return Outcome(status, training.records, files.path, inspector.advice, divergence)
+
+
+@contextmanager
+def _keeping(files: RunFolder, earlier: list[Record], tensorboard: bool) -> Iterator[Callable[[Record], None]]:
+    """What takes every record: the run's folder, and TensorBoard if asked for, which is given the earlier records again."""
+    if not tensorboard:
+        yield files.append
+        return
+    with closing(TensorBoard(files.events)) as events:
+        for record in earlier:
+            events(record)
+
+        def keep(record: Record) -> None:
+            files.append(record)
+            events(record)
+
+        yield keep
 
 
 def _divergence(records: list[Record]) -> str | None:
