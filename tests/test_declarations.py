@@ -267,3 +267,14 @@ def test_a_method_that_looks_at_the_number_of_its_step_is_not_captured() -> None
     assert not captured.first
     with pytest.raises(StepNumberRead, match=r"hyper\.t.*captured"):
         captured.t  # noqa: B018
+
+
+def test_a_new_method_of_the_package_is_found_at_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fresh(docom.DSGD):
+        pass
+
+    monkeypatch.setattr(docom.algorithms, "Fresh", Fresh, raising=False)
+    assert docom.Fresh is Fresh
+    monkeypatch.delitem(vars(docom), "Fresh")
+    with pytest.raises(AttributeError, match="docom has no 'Nothing'"):
+        docom.Nothing  # noqa: B018

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from docom.compressors import Stamp, parse
 from docom.layout import Layout
 from docom.rng import Key
+from docom.transports.framed import row_from_bytes, row_to_bytes
 from docom.wire import HEADER_SIZE, WireError, frame, parse_header, unframe
 
 RUN = bytes(range(16))
@@ -280,3 +281,13 @@ def test_any_bytes_are_a_message_or_a_clear_error(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_a_hundred_thousand_buffers_for_the_decoders(seed: int) -> None:
     check_receiver(seed, cases=80)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_that_are_not_finite_are_refused(dtype: torch.dtype) -> None:
+    row = torch.tensor([1.0, -2.5, 0.0]).to(dtype)
+    assert torch.equal(row_from_bytes(memoryview(row_to_bytes(row)), row.unsqueeze(0)), row)
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        row[1] = bad
+        with pytest.raises(WireError, match="NaN or infinity"):
+            row_from_bytes(memoryview(row_to_bytes(row)), row.unsqueeze(0))

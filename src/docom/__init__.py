@@ -49,9 +49,9 @@ __all__ = [*sorted(_WHERE), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _WHERE and not (name[:1].isupper() and hasattr(import_module("docom.algorithms"), name)):
         raise AttributeError(f"docom has no {name!r}")
-    where = _WHERE[name]
+    where = _WHERE.get(name, "docom.algorithms")  # a new method needs its line there only
     found = import_module(f"docom.{name}") if where is None else getattr(import_module(where), name)
     globals()[name] = found
     return found

@@ -76,7 +76,7 @@ class Framed:
             if other == self.rank:
                 answer[number[i, j]] = rows[number[j, i]]
             else:
-                outgoing.setdefault(other, []).append(self._frame(_row_bytes(rows[number[i, j]]), i, place))
+                outgoing.setdefault(other, []).append(self._frame(row_to_bytes(rows[number[i, j]]), i, place))
                 coming.setdefault(other, []).append((j, i))
         coming = {other: sorted(some) for other, some in coming.items()}
         senders = {other: [j for j, _ in some] for other, some in coming.items()}
@@ -86,7 +86,7 @@ class Framed:
 
         def placed(came: Came) -> Tensor:
             for i, (j, payload) in zip(receivers, came, strict=True):
-                answer[number[i, j]] = _from_bytes(payload, rows)
+                answer[number[i, j]] = self._row(payload, rows, j)
             return answer
 
         return self._trade(outgoing, senders, width, place, everybody).then(placed)
@@ -96,14 +96,14 @@ class Framed:
         everyone = rows.new_empty(sum(map(len, self.routes.blocks)), rows.shape[1])
         everyone[self.agents] = rows
         frames = [
-            self._frame(_row_bytes(row), agent, place) for agent, row in zip(self.routes.agents, rows, strict=True)
+            self._frame(row_to_bytes(row), agent, place) for agent, row in zip(self.routes.agents, rows, strict=True)
         ]
         senders = {other: list(block) for other, block in enumerate(self.routes.blocks) if other != self.rank}
         outgoing = dict.fromkeys(senders, frames)
 
         def placed(came: Came) -> Tensor:
             for agent, payload in came:
-                everyone[agent] = _from_bytes(payload, rows)
+                everyone[agent] = self._row(payload, rows, agent)
             return everyone
 
         return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
@@ -156,6 +156,12 @@ class Framed:
         except wire.WireError as error:
             raise self._refused(sender, str(error)) from None
 
+    def _row(self, payload: memoryview, like: Tensor, sender: int) -> Tensor:
+        try:
+            return row_from_bytes(payload, like)
+        except wire.WireError as error:
+            raise self._refused(sender, str(error)) from None
+
     def _refused(self, sender: int, reason: str) -> FrameRefused:
         self.frames_refused += 1
         return FrameRefused([sender], f"{reason} ({self.frames_refused} frame refused)")
@@ -170,14 +176,19 @@ class Framed:
         raise AssertionError("messages that decode one by one decode together")
 
 
-def _row_bytes(row: Tensor) -> bytes:
+def row_to_bytes(row: Tensor) -> bytes:
+    """One row's numbers, little-endian."""
     here = row.detach().cpu().contiguous()
     return wire.encode_values((here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy())
 
 
-def _from_bytes(payload: memoryview, like: Tensor) -> Tensor:
+def row_from_bytes(payload: memoryview, like: Tensor) -> Tensor:
+    """A row of the width, type and device of ``like``; refuses numbers that are not finite."""
     if like.dtype == torch.bfloat16:
-        patterns = torch.from_numpy(wire.decode_values(payload, like.shape[1], np.uint16))
-        return patterns.view(torch.bfloat16).to(like.device)
-    kind: Any = np.dtype("<f4") if like.dtype == torch.float32 else np.dtype("<f8")
-    return torch.from_numpy(wire.decode_values(payload, like.shape[1], kind)).to(like.device)
+        found = torch.from_numpy(wire.decode_values(payload, like.shape[1], np.uint16)).view(torch.bfloat16)
+    else:
+        kind: Any = np.dtype("<f4") if like.dtype == torch.float32 else np.dtype("<f8")
+        found = torch.from_numpy(wire.decode_values(payload, like.shape[1], kind))
+    if not bool(torch.isfinite(found).all()):
+        raise wire.WireError("a row holds NaN or infinity")
+    return found.to(like.device)
