@@ -7,6 +7,7 @@ are read as they are. The files named in `OUTSIDE` become pages of the site, and
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -20,8 +21,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 OUTSIDE = {
     **{f"examples/{path.name}": f"examples/{path.stem}.md" for path in EXAMPLES},
+    **{f"examples/{path.name}": f"examples/{path.stem}-notebook.md" for path in NOTEBOOKS},
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
@@ -40,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             "methods/index.md",
             *({methods.title(kind): f"methods/{name}.md"} for name, kind in ALGORITHMS.items()),
         ],
-        EXAMPLE_PAGES: [OUTSIDE[f"examples/{path.name}"] for path in EXAMPLES],
+        EXAMPLE_PAGES: [OUTSIDE[f"examples/{path.name}"] for path in EXAMPLES + NOTEBOOKS],
     }
     config.nav = _filled(config.nav, made)
     return config
@@ -61,7 +64,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, target in OUTSIDE.items():
         path = ROOT / source
         if source != "README.md" and path.exists():
-            made[target] = _example(path) if path.suffix == ".py" else _relinked(path.read_text(), source, target)
+            made[target] = _example(path) if path.suffix == ".py" else _relinked(_text(path), source, target)
     for target, text in made.items():
         files.append(File.generated(config, target, content=text))
     return files
@@ -72,6 +75,14 @@ def _example(path: Path) -> str:
     text = path.read_text()
     first = (ast.get_docstring(ast.parse(text)) or path.stem).splitlines()[0]
     return f"# {path.name}\n\n{first.replace('``', '`')}\n\n```python\n{text}```\n"
+
+
+def _text(path: Path) -> str:
+    """A Markdown file as it is; a notebook as its cells."""
+    if path.suffix != ".ipynb":
+        return path.read_text()
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+    return "\n\n".join(f"```python\n{text}\n```" if kind == "code" else text for kind, text in cells) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
