@@ -692,7 +692,7 @@ def test_copies_of_one_network_refuse_another() -> None:
     for how in ("topk:0.3", "edge-lowrank:1"):
         with pytest.raises(ValueError, match=r"belongs to one network.*changes; use a method with uncompressed"):
             open_channels({"x": ("compressed", how)}, network, Layout(((2, 3),)), transport, torch.float64)
-    with pytest.raises(ValueError, match="the model travels by"):
+    with pytest.raises(ValueError, match="the model is sent through"):
         docom.simulate(least_squares(6), docom.ChocoSGD(lr=0.1, gamma=0.1), topology=network, steps=1)
 
 

@@ -28,6 +28,22 @@ BANNED = {
     r"\b(puts?|putting) up (a |its )?notes?\b": "writes a note",
     r"\b(spell it|spelt) as\b": "write it as",
     r"\bis to be (a|an|one|in|of)\b": "must be",
+    r"\b[Ww]hatever\b": "for any, for each",
+    r"\bby turns\b": "alternately",
+    r"\b(numbers|they|steps) ran away\b": "diverged, gave NaN or infinity",
+    r"\b(is|are) simply there\b": "need no sending",
+    r"\bpost office\b": "sends and receives buffers",
+    r"\b(stays?|stayed) silent\b": "sent nothing, the longest time to wait for",
+    r"\b(what|that) (had to|must) come\b": "what is expected",
+    r"\b([Tt]ake|takes) back what\b": "restore what",
+    r"\b(holds?|held) up everybody\b": "delays all agents",
+    r"\b(come|comes|came) home\b": "return",
+    r"\b(put|puts|putting) to the test\b": "test",
+    r"\bsoonest\b": "fastest",
+    r"\b(priced as)\b": "counted as, computed as",
+    r"\bnot alike\b": "different",
+    r"\b(stamp|place|header)\.step\b": "stamp.round, place.number, header.number",
+    r"\bimport (\w+, )*Step\b": "Scheduled",
     r"\b(open_links|RecordedStep|recordable|ExactChannel|averaging_rounds|NetworkProblem)\b": "see the glossary",
     r"\btraining\.(links|advance|recorded)\b": "channels, take_step, captured",
 }
@@ -62,7 +78,14 @@ def test_turns_of_phrase_stay_out(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "sentence",
-    ["It sends 2 vectors a step.", "10 bytes an agent", "filled nought times", "whoever holds it", "training.links"],
+    [
+        "It sends 2 vectors a step.",
+        "10 bytes an agent",
+        "filled nought times",
+        "whoever holds it",
+        "training.links",
+        "stamp.step",
+    ],
 )
 def test_the_patterns_find_what_they_are_for(sentence: str) -> None:
     assert any(re.search(pattern, sentence) for pattern in BANNED)

@@ -106,7 +106,7 @@ def winners(results: Results, target: float = 0.92) -> str:
 
 
 def uneven_table(results: Results, rate: float = 10) -> str:
-    """Mean milliseconds per step where lines or hosts are not alike."""
+    """Mean milliseconds per step where lines or hosts differ."""
     lines = [
         f"| mean ms per step, {rate} Mbit/s | all alike | " + " | ".join(UNEVEN) + " |",
         "|---|---:|" + "---:|" * len(UNEVEN),

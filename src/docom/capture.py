@@ -1,8 +1,8 @@
-"""A step captured once on a GPU and replayed, so that no time passes between its kernels.
+"""A step captured once on a GPU and replayed, so that its kernels run without gaps.
 
 A step of a small problem is a hundred kernels of a few microseconds each, and starting one from Python costs more than
-running it. A CUDA graph starts all of them at once. What changes from step to step must then be on the device: the step's
-number is a counter there, batches and noise are drawn from it, and step sizes that follow a schedule are read from a table.
+running it. A CUDA graph starts all of them at once. Everything that changes from step to step must then be on the device:
+the number of the step is a counter, batches and noise are drawn from it, and scheduled step sizes are read from a table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StepSizes:
 
 
 class Captured(Hyper):
-    """The step sizes of a step that is being captured, for itself and all that follow: it has no number of its own."""
+    """The step sizes of a step that is being captured, and of all that replay it: `t` cannot be read."""
 
     @property
     def t(self) -> int:
@@ -80,7 +80,7 @@ class CapturedStep:
                 run(self.sizes.at(self.counter, step), Tick(self.counter))
                 self.counter.add_(1)
         except RuntimeError as error:
-            first = error.__context__ or error  # to end a capture that failed raises another error
+            first = error.__context__ or error  # ending a failed capture raises another error
             if isinstance(first, torch.OutOfMemoryError | StepNumberRead):
                 raise first from None
             raise RuntimeError(
@@ -89,6 +89,6 @@ class CapturedStep:
             ) from error
 
     def replay(self, step: int) -> None:
-        """Do step ``step``, which follows the one before."""
+        """Take step ``step``, the next one after the last."""
         self.sizes.provide(step)
         self.graph.replay()

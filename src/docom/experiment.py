@@ -56,7 +56,7 @@ class Experiment:
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError, TypeError) as error:
-            if not isinstance(device, torch.device) and "cpu" in str(error):  # torch's list of all devices there are
+            if not isinstance(device, torch.device) and "cpu" in str(error):  # torch lists all its devices
                 raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.network = network(topology, problem.agents, weights, seed)

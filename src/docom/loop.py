@@ -1,4 +1,4 @@
-"""The one loop: advance, gradients, absorb, measure, record. It does not know which executor runs it."""
+"""The one loop: advance, gradients, absorb, measure, record. It is the same for every executor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Callback = Callable[[Record], object]
 
 
 class Progress(Protocol):
-    """Told of every step and every evaluation."""
+    """Is called after every step and every evaluation."""
 
     def step(self, done: int) -> None:
         """``done`` steps are done."""
@@ -38,7 +38,7 @@ class Progress(Protocol):
 
 @dataclass
 class Training:
-    """A run in progress: everything that changes from step to step, and nothing of how it is executed."""
+    """A run in progress: everything that changes from step to step, independent of the executor."""
 
     algorithm: Algorithm
     channels: Channels
@@ -51,8 +51,8 @@ class Training:
     captured: CapturedStep | None = None
     per_step: dict[str, int] = field(default_factory=dict)  # rounds of each channel in a captured step
     samples_per_step: int = 0
-    looks_at_t: bool = False  # whether a step of the algorithm has looked at its number
-    advances: int = 0  # of this object, however many steps the run had before
+    looks_at_t: bool = False  # whether the algorithm has read the number of its step
+    advances: int = 0  # steps taken by this object; a resumed run has done more
 
     @staticmethod
     def begin(algorithm: Algorithm, channels: Channels, oracle: Oracle, x0: Tensor) -> Training:
@@ -90,7 +90,7 @@ class Training:
             if arriving.under_way:  # what can be computed without the message is computed while it travels
                 early = self._gradients(self.algorithm.known_early, moment)
             arriving.wait()
-        # Not held here: a method may let go of the gradients before its next message takes memory.
+        # No reference is kept here: a method may free the gradients before its next message needs memory.
         self.algorithm.absorb(self.state, self._all_gradients(early, moment), self.channels, hyper)
 
     def _all_gradients(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
@@ -114,7 +114,7 @@ class Training:
         return on_gpu and not self.looks_at_t and self.channels.capturable and self.oracle.capturable
 
     def _capture(self) -> None:
-        """Capture this step, which counts on the host what every step counts there, and do it."""
+        """Capture this step, note what it counts on the host (every replay counts the same), and take it."""
         rounds, samples = self.channels.rounds(), self.oracle.samples
         self.captured = CapturedStep(self._step, self.algorithm, self.oracle.agents.device, self.step)
         self.per_step = {variable: after - rounds[variable] for variable, after in self.channels.rounds().items()}
@@ -128,7 +128,7 @@ class Training:
             self.channels[variable].rounds += rounds
 
     def settle(self) -> None:
-        """Wait for a GPU to finish the steps it was given; raise if their numbers ran away."""
+        """Wait for a GPU to finish its steps; raise an error if they gave NaN or infinity."""
         started = perf_counter()
         if self.oracle.agents.device.type == "cuda":
             torch.cuda.synchronize(self.oracle.agents.device)
@@ -157,7 +157,7 @@ class Training:
         return record
 
     def diverged(self, error: NonFiniteVariable) -> FloatingPointError:
-        """The error for numbers that ran away, with what to do."""
+        """The error for NaN or infinity, with what to do."""
         agents, step = error.agents, self.step
         if error.round is not None:  # noted by a GPU some time ago
             step = error.round * self.step // max(1, self.channels[error.variable].rounds)
@@ -180,10 +180,10 @@ def train(
     progress: Progress | None = None,
     after_step: Callable[[Training], bool] | None = None,
 ) -> None:
-    """Run until ``steps`` are done, ``reached`` says so of a record, or the callback returns something true.
+    """Run until ``steps`` are done, ``reached`` is true for a record, or the callback returns a true value.
 
     Records are made at step 0, every ``eval_every`` steps, and at the end. ``after_step`` is called between steps (to save
-    a checkpoint, to obey an interrupt) and stops the run at once by returning True.
+    a checkpoint, to handle an interrupt) and stops the run at once by returning True.
     """
     keep_at = -1
     if training.algorithm.output == "uniform":

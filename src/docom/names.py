@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-MEANT = {"gpu": "cuda", "nvidia": "cuda"}  # names from elsewhere, whatever is spelt most like them here
+MEANT = {"gpu": "cuda", "nvidia": "cuda"}  # names used elsewhere; these are meant, not the most similar spelling
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:

@@ -1,7 +1,7 @@
 """Where gradients come from.
 
-The loop asks an `Oracle`, which may keep state of its own (that of an inner optimizer, for example): checkpoints save it
-with the run's. `ProblemOracle` is the plain one: gradients of a problem's own batches, as a function of the step.
+The loop takes gradients from an `Oracle`, which may keep state of its own (that of an inner optimizer, for example);
+checkpoints save it with the run. `ProblemOracle` is the usual one: gradients on batches drawn as a function of the step.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 from docom import rng
 from docom.problems import Problem
 
-# Numbers of all agents' models from which on memory counts more than the number of calls.
+# From this many numbers in all agents' models on, memory matters more than the number of calls.
 LARGE = {"cpu": 1 << 19, "gpu": 1 << 24}
 
 
 class Oracle(Protocol):
-    """Gradients for the local agents, every point of a step on the same batch, however often it is asked."""
+    """Gradients for the local agents, at every point of a step on the same batch, also when called several times."""
 
     agents: Tensor  # ids of the local agents
     samples: int  # per-sample gradients evaluated by all agents so far
 
     @property
     def capturable(self) -> bool:
-        """Whether a GPU can be told once what to do for the gradients of any step."""
+        """Whether the gradients of a step can be captured once on a GPU and replayed for any other step."""
 
     def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
         """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
@@ -45,13 +45,13 @@ class Oracle(Protocol):
         """The oracle's own state: tensors whose first dimension is the local agents."""
 
     def load(self, rows: Mapping[str, Tensor]) -> None:
-        """Take back what `rows` gave."""
+        """Restore what `rows` returned."""
 
 
 class ProblemOracle:
     """Gradients of the local agents' objectives on batches that depend on the step only. See `Oracle`.
 
-    Points of a large model may take in their own gradients; those of a small one are worth no second code path.
+    The gradients of a large model may overwrite their points; for a small one a second code path is not worth it.
 
     batch_size: samples drawn per agent and step, with replacement; None for all of an agent's data.
     exact: one agent at a time, so that the bits do not depend on which agents share a process.
@@ -110,7 +110,7 @@ class ProblemOracle:
         return list(together.chunk(copies))
 
     def _drawn(self, points: int, step: rng.Moment, size: int | None) -> tuple[Tensor | None, int]:
-        """The batch of a step, counted for so many points, and what seeds the noise of its gradients."""
+        """The batch of a step, counted for so many points, and the seed of the noise of its gradients."""
         problem, agents = self.problem, self.agents
         self.samples += points * (int(problem.counts.sum()) if size is None else problem.agents * size)
         # Number 0 is the first gradient's, before step 0.

@@ -199,7 +199,7 @@ class RunFolder:
     def ended(self) -> str | None:
         """How the run ended, "finished", "stopped" or "diverged"; None if it is not complete.
 
-        A run that broke off when its numbers ran away has no model, and may be tried again.
+        A run that diverged has no model, and may be started again.
         """
         status = (self.summary() or {}).get("status")
         done = status in ("finished", "stopped") or (

@@ -1,11 +1,11 @@
-"""Channels: where communication meets arithmetic, and nowhere else.
+"""Channels: the only place where messages are combined with the variables of an algorithm.
 
 A channel belongs to one variable of an algorithm (its model, its gradient tracker) and to the local agents. Rows in,
-rows out; what travels between is the channel's business.
-A description, which a user chooses by ``compressor=``, opens it (`Gossip`); `parse_gossip` knows them by name.
+rows out; the channel decides what is sent.
+A description that a user chooses with ``compressor=`` opens it (`Gossip`); `parse_gossip` finds one by its name.
 
 * `CompressedChannel`: every agent's public copy ``hat`` and the weighted sum ``mixed`` of its neighbours' copies. Two
-  rows per agent whatever its degree, because all copies of one agent's ``hat`` are equal.
+  rows per agent for any degree, because all copies of one agent's ``hat`` are equal.
 * `UncompressedChannel`: the variable itself, mixed with W.
 * `MeanChannel`: the average over all agents, for the centralised references.
 * `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.

@@ -16,8 +16,8 @@ from docom.transports import Pending, Place, Transport
 class NonFiniteVariable(FloatingPointError):
     """A variable of some agents holds a NaN or an infinity.
 
-    On a CPU this is seen before the variable is sent. A GPU is not waited for: it notes the agents and the round, and they
-    are looked up when the run is next looked at.
+    On a CPU this is found before the variable is sent. The host does not wait for a GPU: the GPU stores the agents and the
+    round, and they are read at the next evaluation.
     """
 
     def __init__(self, variable: str, agents: list[int], round: int | None = None) -> None:
@@ -26,7 +26,7 @@ class NonFiniteVariable(FloatingPointError):
 
 
 class Watch:
-    """What a GPU keeps of a channel by itself: the round it is in, and the first bad round of each agent."""
+    """What a GPU stores for a channel: the present round, and the first round of each agent with NaN or infinity."""
 
     def __init__(self, agents: Tensor) -> None:
         self.counter = torch.zeros((), dtype=torch.int64, device=agents.device)
@@ -34,19 +34,19 @@ class Watch:
 
     @property
     def moment(self) -> Tick:
-        """Now, as kernels take it."""
+        """The present round, as kernels take it."""
         return Tick(self.counter)
 
 
 class Channel:
     """What every channel has: its name, its counters, and the rows it keeps from step to step.
 
-    bits_per_round: what one agent sends a round by the paper's formula, a broadcast counted once.
+    bits_per_round: what one agent sends per round by the paper's formula, a broadcast counted once.
     bytes_per_round: what all agents put on all links per round, as encoded.
     exchanges: messages per round that must wait for one another.
-    number: of the variable among the algorithm's, for the envelope of its messages.
+    number: of the variable among those of the algorithm, for the frames of its messages.
     follows_changes: whether the channel works over a network that `docom.weights.Network.changes` from round to round.
-    meter: set by who wants to know what compression keeps of the messages; costs two rows and their sums per round.
+    meter: set to measure how much of the messages compression keeps; costs two rows and their sums per round.
     """
 
     bits_per_round: float
@@ -63,19 +63,19 @@ class Channel:
 
     @property
     def capturable(self) -> bool:
-        """Whether what the channel does on a GPU is the same chain of kernels every time, and waits for nothing."""
+        """Whether what the channel does on a GPU is the same sequence of kernels every time, without waiting."""
         return False
 
     @property
     def place(self) -> Place:
-        """Of the next message."""
+        """The place of the next message."""
         return Place(self.number, self.rounds)
 
     def start(self, hat: Tensor) -> None:
-        """Begin with public copies ``hat``, the same row for all agents and known to all, so that none is sent."""
+        """Begin with public copies ``hat``: the same row at all agents, so that nothing needs to be sent."""
 
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
-        """Make ``x`` public as far as one message allows; return ``sum_j W_ij (hat_j - hat_i)`` after it.
+        """Move the public copies towards ``x`` by one message; return ``sum_j W_ij (hat_j - hat_i)`` after it.
 
         damping: the copies move by this share of the message only; the gap returned is that of the full one.
         """
@@ -95,15 +95,15 @@ class Channel:
         raise TypeError(f"the {self.variable} channel is {type(self).__name__}, which does not average")
 
     def begin_push(self, x: Tensor, damping: float = 1.0) -> Pending[Tensor]:
-        """`push`, to be waited for: until then the message may be under way, and ``x`` must not change."""
+        """Like `push`, but returns before the message has arrived; until it is waited for, ``x`` must not change."""
         return Pending.of(self.push(x, damping))
 
     def begin_mix(self, x: Tensor) -> Pending[Tensor]:
-        """`mix`, to be waited for in the same way."""
+        """Like `mix`; see `begin_push`."""
         return Pending.of(self.mix(x))
 
     def begin_mean(self, x: Tensor) -> Pending[Tensor]:
-        """`mean`, to be waited for in the same way."""
+        """Like `mean`; see `begin_push`."""
         return Pending.of(self.mean(x))
 
     def rows(self) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ class Channel:
         return {}
 
     def load(self, rows: dict[str, Tensor]) -> None:
-        """Take back what `rows` gave."""
+        """Restore what `rows` returned."""
         for name, row in self.rows().items():
             row.copy_(rows[name])
 
@@ -122,7 +122,7 @@ class Channel:
             self.watch.counter.add_(1)
 
     def resume(self, rounds: int) -> None:
-        """So many rounds were done before."""
+        """Continue after this many rounds."""
         self.rounds = rounds
         if self.watch is not None:
             self.watch.counter.fill_(rounds)
@@ -135,7 +135,7 @@ class Channel:
             note_nonfinite(x, self.watch.first, self.watch.moment)
 
     def check(self) -> None:
-        """Raise `NonFiniteVariable` where a GPU has noted rows that are not finite."""
+        """Raise `NonFiniteVariable` if a GPU has found rows that are not finite."""
         if self.watch is None:
             return
         first = self.watch.first.cpu()

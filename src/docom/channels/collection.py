@@ -53,7 +53,7 @@ class Channels(Mapping[str, Channel]):
         return {f"{variable}.{name}": row for variable, c in self.items() for name, row in c.rows().items()}
 
     def load(self, rows: Mapping[str, Tensor], rounds: Mapping[str, int]) -> None:
-        """Take back what `rows` and `rounds` gave."""
+        """Restore what `rows` and `rounds` returned."""
         for variable, channel in self.items():
             prefix = f"{variable}."
             channel.load({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
@@ -61,11 +61,11 @@ class Channels(Mapping[str, Channel]):
 
     @property
     def capturable(self) -> bool:
-        """Whether a step's use of all channels can be captured on a GPU and replayed; a network cannot."""
+        """Whether the work of all channels in a step can be captured on a GPU and replayed; with a real network it cannot."""
         return all(channel.capturable for channel in self.values())
 
     def check(self) -> None:
-        """Raise `NonFiniteVariable` where a GPU has noted numbers that are not finite."""
+        """Raise `NonFiniteVariable` if a GPU has found numbers that are not finite."""
         for channel in self.values():
             channel.check()
 
@@ -82,9 +82,9 @@ def open_channels(
     dtype: torch.dtype,
     seed: int = 0,
 ) -> Channels:
-    """A channel for every variable: of which kind it is (see `KINDS`), and how it travels, as `parse_gossip` takes it.
+    """A channel for every variable, given its kind (see `KINDS`) and how it is sent, in any form that `parse_gossip` takes.
 
-    A variable that cannot travel so, as the kinds of `Gossip` have it, travels as it is.
+    A variable of a kind that the description does not serve (see `Gossip.kinds`) is sent uncompressed.
     """
     channels: dict[str, Channel] = {}
     for position, (variable, (kind, how)) in enumerate(variables.items()):
@@ -95,8 +95,9 @@ def open_channels(
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
         if network.changes and not channel.follows_changes:
             raise ValueError(
-                f"the {variable} travels by {type(channel).__name__}, whose state at both ends of a link belongs to one network, "
-                f"and {network.name} changes; use a method with uncompressed messages, or a network that stays"
+                f"the {variable} is sent through {type(channel).__name__}, whose state at both ends of a link belongs to "
+                f"one network, and {network.name} changes; use a method with uncompressed messages, or a network that does "
+                "not change"
             )
         channel.number = position
         channels[variable] = channel
@@ -104,7 +105,7 @@ def open_channels(
 
 
 def known_kind(variable: str, kind: str) -> str:
-    """A kind by the name it has today; refuses what is none."""
+    """A kind by its present name; raises an error for an unknown one."""
     kind = OLDER.get(kind, kind)
     if kind not in KINDS:
         raise ValueError(f'a channel is "compressed", "uncompressed" or "mean", got {kind!r} for {variable}')

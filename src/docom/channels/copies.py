@@ -1,4 +1,4 @@
-"""Public copies and the gap between them: what one round adds to both."""
+"""Public copies and the gap between them, and how the messages of a round change both."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Copies:
     by: the rows of W - I of the local agents, over all agents that send to them.
     own: which of the senders the local agents are; None where all senders are local.
 
-    Every method takes what the senders' messages of a round stand for, moves the copies by the share ``damping`` of it, and
-    returns the gap as the whole of it would have made it.
+    Every method takes the decoded messages of a round, moves the copies by the share ``damping`` of them, and returns the gap
+    that the full messages (damping 1) would give.
     """
 
     hat: Tensor
@@ -48,13 +48,13 @@ class Copies:
         return whole
 
     def add_to_gap(self, q: Tensor, damping: float) -> Tensor:
-        """Differences as rows, which the copies have taken already."""
+        """Differences as rows, which have been added to the copies already."""
         whole = None if damping == 1 else self.gap.clone()
         mix(self.gap, q, self.by, damping, accumulate=True)
         return self.gap if whole is None else mix(whole, q, self.by, accumulate=True)
 
     def replace(self, x: Tensor, everyone: Tensor, damping: float) -> Tensor:
-        """The variable itself, of the local agents and of all senders: nothing accumulates rounding."""
+        """The variable itself, of the local agents and of all senders: rounding does not accumulate."""
         if damping == 1:
             self.hat.copy_(x)
             return mix(self.gap, everyone, self.by)

@@ -9,7 +9,7 @@ For every matrix-shaped tensor ``A`` of the variable and every edge ``e = {i, j}
 
 repeated ``rounds`` times. With ``sides=1`` a round sends one of the two, alternately, along the other factor of the round before,
 made orthonormal: PowerGossip's own round, of half the exchanges and half the numbers. ``values="bf16"`` rounds what is sent,
-at both ends alike. Vectors are mixed exactly. There are no public copies and no consensus step to tune; the mean
+in the same way at both ends. Vectors are mixed exactly. There are no public copies and no consensus step to tune; the mean
 over agents stays as it is; it equals exact gossip with W as soon as the differences have rank r. The lower agent's
 matrix comes first in every difference, so that both ends compute the same bits.
 """
@@ -33,11 +33,11 @@ from docom.numerics import orthonormalise, product, product_transposed
 class EdgeLowRank(Gossip):
     """Per-edge low-rank gossip (PowerGossip): neighbours agree on the leading directions of their difference.
 
-    Both ends of an edge work out the leading directions of the difference of their own variables and move along them, so there
+    Both ends of an edge compute the leading directions of the difference of their own variables and move along them, so there
     are no public copies and no consensus step to tune. See `docom.channels.EdgeChannel`.
 
     rank: r, directions per edge and round. rounds: power-gossip rounds per step. sides: 2 sends both factors of a round, one
-    after the other; 1 sends one of them, by turns, as PowerGossip does. values: "full" or "bf16" numbers.
+    after the other; 1 sends one of them, alternately, as PowerGossip does. values: "full" or "bf16" numbers.
     """
 
     rank: int = 1
@@ -98,7 +98,7 @@ class EdgeChannel(LowRankChannel):
         self._gap: Tensor | None = None
 
     def start(self, hat: Tensor) -> None:
-        """See `Channel.start`: with equal variables there is nothing to close."""
+        """See `Channel.start`: with equal variables the gap is zero."""
         self._gap = torch.zeros_like(hat)
 
     @property
@@ -164,7 +164,7 @@ class EdgeChannel(LowRankChannel):
         return [rows if index is None else rows[index] for index in self.indices]
 
     def _differences(self, pieces: list[Tensor], whole: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Lower agent's minus higher agent's, at both ends, after one exchange for all of it, if there is anything."""
+        """Lower agent's minus higher agent's, at both ends, after at most one exchange."""
         flat = [*(piece.flatten(1) for piece in pieces), torch.cat([whole[:0], *self._by_slot(whole)])]
         mine = torch.cat(flat, dim=1).to(self.wire)
         if mine.shape[1] == 0:

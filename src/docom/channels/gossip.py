@@ -21,9 +21,9 @@ from docom.weights import Network
 class CompressedChannel(Channel):
     """Gossip of compressed differences: ``hat += Q(x - hat)`` at the sender and at every neighbour.
 
-    With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Agents that agree have a small
-    gap, to which little is lost by rounding: a sum ``W hat``, from which hat is taken later, would lose as much every
-    round as the copies' own size makes it. Where Q is the identity the gap is computed again each round.
+    With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Where agents agree the gap is
+    small, and so is its rounding error: a sum ``W hat``, from which hat is subtracted later, would have a rounding error
+    in proportion to the copies themselves in every round. Where Q is the identity the gap is computed again each round.
     """
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, key: Key) -> None:
@@ -38,7 +38,7 @@ class CompressedChannel(Channel):
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
-        self.copies = Copies(hat.clone(), 0 * hat, self.by, self.own)  # the rows are equal: there is no gap
+        self.copies = Copies(hat.clone(), 0 * hat, self.by, self.own)  # the rows are equal, so the gap is zero
 
     @property
     def hat(self) -> Tensor:
@@ -67,7 +67,7 @@ class CompressedChannel(Channel):
         return pushed if seen is None else pushed.then(lambda gap: self._metered(gap, damping, *seen))
 
     def _message_is_needed(self, x: Tensor) -> bool:
-        """Whether a message must be formed: a transport sends it, or the compressor has no way around it."""
+        """Whether a message must be formed: because a transport sends it, or because the compressor cannot do without."""
         return self.transport.needs_messages or self.watch is None or not self.bound.can_update_copy(x)
 
     def _message(self, x: Tensor) -> Any:
@@ -106,7 +106,7 @@ class CompressedChannel(Channel):
 
 
 class UncompressedChannel(Channel):
-    """The variable itself travels and is mixed: ``W x``, with the W of the round."""
+    """The variable itself is sent and mixed: ``W x``, with the W of the round."""
 
     follows_changes: ClassVar[bool] = True
 
@@ -150,9 +150,9 @@ class UncompressedChannel(Channel):
 
 
 class MeanChannel(Channel):
-    """An all-reduce, priced as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
+    """An all-reduce, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
-    follows_changes: ClassVar[bool] = True  # an all-reduce does not go along the network's links
+    follows_changes: ClassVar[bool] = True  # an all-reduce does not use the network's links
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)

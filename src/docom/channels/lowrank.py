@@ -1,4 +1,4 @@
-"""What the low-rank channels have in common: a model's matrices, and the factors of the last round they start from."""
+"""What the low-rank channels share: a model's matrices, and the factors of the last round, with which a round starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from docom.transports import Place
 
 
 class Stack(NamedTuple):
-    """Blocks of one shape, which are worked on together: a model of many small matrices is then few calls."""
+    """Blocks of one shape, computed together, so that a model of many small matrices needs few calls."""
 
     numbers: tuple[int, ...]  # of the blocks among all of them
     spans: tuple[slice, ...]
@@ -91,9 +91,9 @@ class Matrices:
 
 
 class LowRankChannel(Channel):
-    """Factors that are kept from round to round, and rounds of several messages.
+    """A channel that keeps factors from round to round, and whose rounds have several messages.
 
-    owners: whose bases these are (a number per edge, or one for all); equal ones start alike, wherever they are held.
+    owners: whose bases these are (a number per edge, or one for all); equal owners start with equal bases, in every process.
     """
 
     def __init__(self, at: Opening, sides: int, values: str, matrices: Matrices, owners: Tensor) -> None:
@@ -106,7 +106,7 @@ class LowRankChannel(Channel):
 
     @property
     def place(self) -> Place:
-        """See `Channel.place`: a round takes several messages."""
+        """See `Channel.place`: a round has several messages."""
         return Place(self.number, self.rounds * self.exchanges + self._turn)
 
     def words(self, repeats: int = 1) -> float:
@@ -131,7 +131,7 @@ class LowRankChannel(Channel):
 
 
 def check_factors(rank: int, sides: int, values: str) -> None:
-    """Refuse what is no low-rank message: its rank, the factors sent per round, and how numbers travel."""
+    """Refuse settings that no low-rank message has: its rank, the factors sent per round, and the type of the numbers sent."""
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise ValueError(f"rank must be a whole number, rank >= 1, got {rank!r}")
     if sides not in (1, 2):

@@ -1,18 +1,18 @@
 """Low-rank averages in a basis that all agents share: PowerSGD, over an all-reduce or over the links of a graph.
 
-With ``M_i`` agent i's variable and what earlier messages left of it, as a matrix, and q a basis that all agents hold::
+With ``M_i`` agent i's variable and what earlier messages did not send of it, as a matrix, and q a basis that all agents hold::
 
     p = orth(mean_i M_i q) ;   s = mean_i M_i^T p ;   the mean is taken for p s^T ;   q = s
-    M_i - p (M_i^T p)^T  is left for the next message
+    M_i - p (M_i^T p)^T  remains for the next message
 
-The messages are linear in M, so their average may be computed in any way: by an all-reduce, or by the finitely many
+The messages are linear in M, so their average may be computed by an all-reduce, or by the finitely many
 exchanges between neighbours of `docom.weights.averaging_matrices`, in r (a + b) numbers instead of a b.
 
 ``sides=1`` sends one of the two factors per round, alternately: a round starts from the other factor of the previous one, made
 orthonormal, as PowerGossip does. Half the exchanges and half the numbers. Vectors are averaged whole.
 
-What is left is kept against the agent's own projection, not against the average as in PowerSGD: the same on average, but what
-an agent has sent does not stay with it as its difference from the others, to grow with every round where their data differ.
+The remainder is taken from the agent's own projection, not from the average as in PowerSGD. The mean over agents is the same,
+but with PowerSGD's remainder the difference between an agent and the others would grow with every round where their data differ.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class MeanLowRank(Gossip):
     See `docom.channels.LowRankMeanChannel`.
 
     rank: r, directions per round. over: "allreduce", or "links" for exchanges between neighbours of the graph only.
-    sides: 2 sends both factors of a round, one after the other; 1 sends one of them, by turns. values: "full" or "bf16" numbers.
+    sides: 2 sends both factors of a round, one after the other; 1 sends one of them, alternately.
+    values: "full" or "bf16" numbers.
     """
 
     rank: int = 1
@@ -109,13 +110,13 @@ class LowRankMeanChannel(LowRankChannel):
             other[number].copy_(in_stacks(orthonormal_basis, factor, other[number]))
 
     def _finish(self, number: int, matrix: Tensor, sent: tuple[Tensor, Tensor], came: tuple[Tensor, Tensor]) -> None:
-        """Keep what an agent's own factors leave of its matrices; return the average ones."""
+        """Keep what an agent's own factors do not contain of its matrices; the average factors give the result."""
         stack = self.matrices.stacks[number]
         stack.put(matrix - in_stacks(outer, *sent), self.error)
         stack.put(in_stacks(outer, *came), self.result)
 
     def _averaged_with(self, whole: Tensor, pieces: list[Tensor]) -> list[Tensor]:
-        """The averages of the pieces, with which the tensors sent whole travel."""
+        """The averages of the pieces; the tensors sent whole are in the same messages."""
         *found, average = self._averaged([*pieces, whole])
         self.matrices.put_whole(whole - whole.to(self.wire).to(whole.dtype), self.error)
         self.matrices.put_whole(average, self.result)
@@ -136,7 +137,7 @@ class LowRankMeanChannel(LowRankChannel):
 
 
 class _AllReduce:
-    """The sum in agent order, priced as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
+    """The sum in agent order, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
     def __init__(self, network: Network, transport: Transport) -> None:
         n = network.n

@@ -1,4 +1,4 @@
-"""The contraction of the messages of a channel, as observed in a run."""
+"""The contraction of a channel's messages, measured in a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from docom.numerics import sum_squares
 
 
 class Kept(NamedTuple):
-    """Of every agent's messages: squared length of what was wanted and of what was lost, and the delta of the worst.
+    """Per agent: squared norm of the differences to send and of what was lost of them, and the smallest delta of a message.
 
-    The worst of messages that had nothing to carry is infinite.
+    The smallest delta is infinite if all differences were zero.
     """
 
     wanted: Tensor
@@ -24,8 +24,8 @@ class Kept(NamedTuple):
 class Meter:
     """The contraction of the messages since it was last read.
 
-    A message is to carry the difference ``wanted`` of a variable to its public copy, and carries ``sent``: its observed delta
-    is ``1 - |wanted - sent|^2 / |wanted|^2``, of which a compressor's delta is a lower bound in expectation.
+    A message should contain the difference ``wanted`` of a variable to its public copy, and contains ``sent``. Its observed
+    delta is ``1 - |wanted - sent|^2 / |wanted|^2``, of which a compressor's delta is a lower bound in expectation.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Meter:
         self._noted: Tensor | None = None
 
     def note(self, wanted: Tensor, sent: Tensor) -> None:
-        """One message per row. Adds in place, so that a GPU can be told once to do it in every step."""
+        """One message per row. Adds in place, so that it can be captured on a GPU and replayed."""
         asked, lost = sum_squares(wanted), sum_squares(wanted - sent)
         if self._kept is None or self._noted is None:
             self._kept = Kept(torch.zeros_like(asked), torch.zeros_like(asked), torch.full_like(asked, torch.inf))

@@ -25,7 +25,7 @@ from docom.names import check_name, nearest, split_spec
 
 @dataclass(frozen=True)
 class Uncompressed(Gossip):
-    """Variables travel as they are."""
+    """Variables are sent as they are."""
 
     name: ClassVar[str] = "none"
     example: ClassVar[str] = "none"
@@ -41,7 +41,7 @@ class Uncompressed(Gossip):
         return kind(at.variable, whole, at.network, at.transport)
 
     def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
-        """See `Gossip.contraction`: a message says everything."""
+        """See `Gossip.contraction`: a message loses nothing."""
         return 1.0
 
     def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:

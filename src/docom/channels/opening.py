@@ -1,8 +1,8 @@
 """What a user chooses as ``compressor=``: a description of how agents exchange one variable, which opens its own channel.
 
-Messages of a compressor between public copies are one such description (`docom.channels.named.PublicCopies`), low rank edge by
-edge is another, averages in low rank are a third. What a method or `docom tune` must know of one it says here: which variables it
-can serve, whether it keeps copies that a method may damp, and whether its gaps are scaled already.
+Compressed differences to public copies are one such description (`docom.channels.named.PublicCopies`), low rank edge by edge is
+another, averages in low rank are a third. A description states what methods and `docom tune` need to know: which variables it can
+serve, whether it keeps copies that a method may damp, and whether its gaps are scaled already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = {
 
 
 class Opening(NamedTuple):
-    """What a channel is opened for: a variable of a kind, rows of a layout and type, a network, and the way there."""
+    """What a channel is opened for: a variable of a kind, the layout and type of its rows, a network, and a transport."""
 
     variable: str
     kind: str
@@ -47,7 +47,7 @@ class Gossip(ABC):
     """How agents exchange one variable.
 
     kinds: of the variables it can serve, as methods declare them.
-    scaled: whether its gaps are ready to be added: the consensus step is then 1.
+    scaled: whether its gaps are scaled already, so that the consensus step is 1.
     copies: whether it keeps public copies, which a method may damp.
     """
 
@@ -62,7 +62,7 @@ class Gossip(ABC):
         """The channel of one variable."""
 
     def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
-        """The share delta of what is still to be said that a message says, where it is known."""
+        """The contraction delta of its messages, or None where it is not known."""
         return None
 
     def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:
@@ -76,5 +76,5 @@ class Gossip(ABC):
 
     @property
     def setting(self) -> object:
-        """What a user gives to have it."""
+        """The value of ``compressor=`` that selects it."""
         return self

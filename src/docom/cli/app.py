@@ -144,7 +144,7 @@ def run(
         str | None, _option("--backend", "Of a run in several processes: gloo, nccl or mpi; by the device if left out.")
     ] = None,
     peer_timeout: Annotated[
-        float, typer.Option("--peer-timeout", help="Seconds another process may stay silent.")
+        float, typer.Option("--peer-timeout", help="Longest time to wait for another process, in seconds.")
     ] = 300,
     plugin: Plugins = None,
 ) -> None:
@@ -336,7 +336,7 @@ def study(
 
 @data_app.command("get")
 def data_get(name: Annotated[str, typer.Argument(help="mnist.")], data: Data = None) -> None:
-    """Download a public data set, with checksums; an interrupted download goes on where it stopped."""
+    """Download a public data set, with checksums; an interrupted download continues where it stopped."""
     from docom.cli import datasets
 
     datasets.get(name, data)

@@ -34,7 +34,7 @@ COMPARISON = "DOCOM_COMPARISON"  # the process id of the `docom compare` that ha
 STARTED_BY_LAUNCHER = ("TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS")
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
 FAILED = 2
-DIVERGED = 3  # of a run whose numbers ran away
+DIVERGED = 3  # of a run that diverged
 STATUSES = {"interrupted": INTERRUPTED, "diverged": DIVERGED}
 MENDABLE = (ValueError, TypeError, OSError, FloatingPointError)  # errors that are one line, not a traceback
 
@@ -231,7 +231,7 @@ def _with_threads(config: RunConfig) -> RunConfig:
 
 
 def _with_its_threads(config: RunConfig, folder: Path) -> RunConfig:
-    """A run that goes on keeps its number of threads, wherever it goes on."""
+    """A resumed run keeps its number of threads, also on another machine."""
     path = folder / "config.yaml"
     return replace(config, threads=read(path).threads) if path.is_file() else config
 

@@ -19,7 +19,7 @@ Stream = IO[bytes] | gzip.GzipFile
 MAX_BYTES = 4 << 30
 
 # Data sets shrink to a tenth by compression, text of few words to a fiftieth. Deflate can reach a thousandth, which only zeros
-# and files made to exhaust memory do: of a small file little is unpacked, whatever it announces.
+# and files made to exhaust memory do: of a small file little is unpacked, even if its header declares more.
 MOST_EXPANSION, ALWAYS_UNPACKED = 50, 64 << 20
 
 
@@ -29,7 +29,7 @@ class DataError(ValueError):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Stream]:
-    """The bytes of a file, decompressed if it is gzipped (by its first bytes, whatever its name).
+    """The bytes of a file, decompressed if it is gzipped (by its first bytes, not by its name).
 
     Damage to the compression and failures to read become a `DataError` that names the file.
     """

@@ -46,7 +46,7 @@ class Decentralized(Optimizer):
         weight_decay: decoupled, of groups that have none of their own: before each step the model is multiplied with
             1 - lr * weight_decay. It is not part of gradients, trackers or momentum.
         seed: of compression noise and random topologies.
-        peer_timeout: seconds a neighbour may stay silent.
+        peer_timeout: the longest time, in seconds, to wait for a neighbour.
         group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
             the default group where the program has made one, else those that torchrun, srun or mpirun has started.
         backend: "gloo", "nccl" or "mpi", where the processes have no group yet; by default NCCL for a GPU each, else gloo.

@@ -110,7 +110,7 @@ class NeuralProblem(Problem):
         return inputs
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """What is done to scaled inputs ``[r, b, p]`` once, whatever the number of points."""
+        """What is done to scaled inputs ``[r, b, p]`` once, for any number of points."""
         return inputs
 
     def start(self, seed: int) -> Tensor:

@@ -59,7 +59,7 @@ def _dash(compressor: str | None) -> str:
 
 
 def _shade(colour: str, number: int) -> str:
-    """The colour itself, then its neighbours on either side, by turns a little lighter and darker."""
+    """The colour itself, then its neighbours on either side, alternately a little lighter and darker."""
     if number == 0:
         return colour
     red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))

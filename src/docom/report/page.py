@@ -124,7 +124,7 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _as_json(data: object) -> str:
-    """JSON that cannot end the element it stands in, whatever the labels hold."""
+    """JSON that cannot end the element that contains it, for any labels."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

@@ -1,4 +1,4 @@
-"""What processes say to each other beside variables while a run goes on: messages by name, from one process to all.
+"""Control messages between processes during a run: named messages from one process to all.
 
 Control has a channel of its own, so that no frame of a variable carries any of it, and it is free where nothing is said: a
 process hears what the others say without asking for it.

@@ -30,7 +30,7 @@ class Meetings:
     def heard(self, asked: int, at: int) -> None:
         """Take note of a proposal that was made after step ``asked``. The earliest of several is the one that holds.
 
-        The wish of a process that asked before the last meeting was fulfilled there, by whatever proposal that came about.
+        The wish of a process that asked before the last meeting was fulfilled there, whichever proposal led to it.
         """
         with self._lock:
             if asked > self.last:

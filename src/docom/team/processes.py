@@ -33,7 +33,7 @@ class Processes(Team):
 
     Args:
         post: moves bytes between them.
-        control: carries what they say beside variables while a run goes on.
+        control: carries control messages during a run.
         store: where a process that fails writes why; None if there is no such place.
         backend: gloo, nccl or mpi.
         local_rank: the number of this process on its host, and of its GPU.

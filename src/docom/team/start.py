@@ -38,7 +38,7 @@ def join(
         environ: the environment variables.
         backend: "gloo", "nccl" or "mpi"; by default NCCL where every process of a host has a GPU to itself and computes
             there, else gloo.
-        peer_timeout: seconds another process may stay silent.
+        peer_timeout: the longest time, in seconds, to wait for another process.
         device: where this process computes.
         group: the processes, where the program has made a group of them: a ``ProcessGroup``, or a ``DeviceMesh`` of one
             dimension. By default those of the default group if the program has made one, else those that the launcher has

@@ -109,7 +109,7 @@ def feasible_horizon(name: str, c: Constants) -> float | None:
         steps = schedule(name, c, T)
         return steps.beta < 1 and steps.eta <= eta_max(c, steps.gamma, steps.beta)
 
-    if c.omega_bar < 1:  # outside the theorem's simplification, whatever T
+    if c.omega_bar < 1:  # outside the theorem's simplification, for any T
         return None
     low, high = 2.0, 4.0
     while not admissible(high):

@@ -1,10 +1,10 @@
 """Moving messages between agents. No arithmetic happens here.
 
-A transport serves the agents of one process, its *local* agents; in the simulator these are all of them. It hands back
-the messages of the local agents and of their neighbours, in agent order, wherever they were computed. An exchange is a
-`Pending`: it is under way until it is waited for.
+A transport serves the agents of one process, its *local* agents; in the simulator these are all of them. It returns
+the messages of the local agents and of their neighbours, in agent order, in whichever process they were computed. An
+exchange is a `Pending`: its messages are under way until `Pending.wait` returns them.
 
-* `InProcess`: all agents are here.
+* `InProcess`: all agents are in this process.
 * `Framed`: the agents of one process among several. A `Post` moves its buffers: `TorchPost` within a group of
   ``torch.distributed``, `docom.transports.mpi.MpiPost` over MPI.
 """

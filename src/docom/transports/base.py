@@ -1,4 +1,4 @@
-"""What channels ask of a transport, and the errors of one."""
+"""The interface between channels and transports, and the errors of a transport."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from docom.transports.pending import Pending
 
 
 class Code(Protocol):
-    """What a transport must know of a compressor: how to turn messages into bytes and back."""
+    """What a transport needs from a compressor: how to turn messages into bytes and back."""
 
-    num_bytes: int  # of one row's message, always
+    num_bytes: int  # of one row's message; the same for every message
 
     def encode(self, message: Any) -> list[bytes]:
         """One buffer per row."""
@@ -25,31 +25,31 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a run a message belongs: which variable, and which of its messages. Both ends know it beforehand."""
+    """The position of a message in a run: which variable, and which of its messages. Sender and receiver both know it."""
 
     variable: int = 0
     number: int = 0
 
 
 class Transport(Protocol):
-    """What channels ask of a transport, and what a run does. All exchanges are under way until they are waited for."""
+    """What channels and a run need from a transport. Every exchange is a `Pending`, which its caller waits for."""
 
     agents: Tensor  # ids of the local agents, ascending
     senders: Tensor  # ids of the local agents and all their neighbours, ascending: the rows `exchange` returns
-    needs_messages: bool  # False where all agents are here, so that what a message stands for is enough
+    needs_messages: bool  # False where all agents are in this process and decoded values are enough
 
     def exchange(self, code: Code, message: Any, place: Place = ...) -> Pending[Any]:
-        """Send each local agent's message to its neighbours; brings the messages of all `senders`."""
+        """Send each local agent's message to its neighbours; returns the messages of all `senders`."""
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = ...) -> Pending[Tensor]:
-        """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; brings what came back along e."""
+        """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; returns the rows that those neighbours send."""
 
     def gather(self, rows: Tensor, place: Place = ...) -> Pending[Tensor]:
-        """Brings the rows of all agents, in agent order."""
+        """The rows of all agents, in agent order."""
 
 
 class ExchangeError(ConnectionError):
-    """Messages of some agents did not come, or not as they must; the loop adds the step at which that was."""
+    """Messages of some agents did not arrive, or were not the expected ones; the loop adds the step at which it happened."""
 
     def __init__(self, agents: Sequence[int], reason: str, ranks: Sequence[int] = ()) -> None:
         super().__init__(reason)
@@ -64,8 +64,8 @@ class ExchangeError(ConnectionError):
 
 
 class PeerLost(ExchangeError):
-    """A process ended, or stayed silent for too long."""
+    """A process ended, or sent nothing for too long."""
 
 
 class FrameRefused(ExchangeError):
-    """Bytes came that are not the message that had to come."""
+    """The bytes that arrived are not the expected message."""

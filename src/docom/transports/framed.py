@@ -1,7 +1,7 @@
-"""What transports between processes share: frames for each neighbour process, checked and counted.
+"""The transport between processes: frames for each neighbour process, checked and counted.
 
 A message is encoded once, put into a frame, and all frames for one process travel in one buffer of a size that both ends
-know. Agents of one process read each other's encoded messages directly. How buffers move is the subclass's business.
+know. Agents of one process read each other's encoded messages directly. A `Post` moves the buffers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Framed:
     """The transport of one of several processes; ``post`` moves its buffers.
 
     messages_sent, bytes_sent: frames put on the network so far, and their bytes, headers included. Each frame has
-        `docom.wire.HEADER_SIZE` bytes beside its message.
-    frames_refused: frames that came and were not what had to come.
+        `docom.wire.HEADER_SIZE` bytes in addition to its message.
+    frames_refused: frames that arrived and were not the expected ones.
     """
 
     needs_messages = True
@@ -66,7 +66,7 @@ class Framed:
         return self._trade(outgoing, self.routes.from_, code.num_bytes, place).then(decoded)
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = START) -> Pending[Tensor]:
-        """See `Transport.swap`; one frame an end, ordered by sender and receiver."""
+        """See `Transport.swap`; one frame for each end, ordered by sender and receiver."""
         number = {end: e for e, end in enumerate(ends)}
         answer = torch.empty_like(rows)
         outgoing: dict[int, list[bytes]] = {}
@@ -142,7 +142,7 @@ class Framed:
 
     @contextmanager
     def _naming_agents(self) -> Iterator[None]:
-        """The loss of processes as that of their agents."""
+        """Report the loss of processes as the loss of their agents."""
         try:
             yield
         except RanksLost as error:
@@ -167,7 +167,7 @@ class Framed:
         return FrameRefused([sender], f"{reason} ({self.frames_refused} frame refused)")
 
     def _undecodable(self, code: Code, payloads: Mapping[int, Any]) -> FrameRefused:
-        """The error that names the agent whose message is none, though its frame is sound."""
+        """The error that names the agent whose message cannot be decoded, although its frame is valid."""
         for agent, payload in payloads.items():
             try:
                 code.decode([payload])

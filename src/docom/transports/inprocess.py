@@ -13,10 +13,10 @@ from docom.transports.pending import Pending
 
 
 class InProcess:
-    """All agents in one process: a message is simply there.
+    """All agents in one process: messages need no sending.
 
     through_bytes: encode and decode every message, as on a network, and count the bytes in `bytes_sent` (every
-    message once a neighbour). Slow, and for tests: the numbers must not change.
+    message once per neighbour). Slow; for tests, which check that the numbers do not change.
     """
 
     def __init__(self, degrees: Sequence[int], through_bytes: bool = False, device: str | torch.device = "cpu") -> None:
@@ -26,7 +26,7 @@ class InProcess:
         self.bytes_sent = 0
         self._returns: dict[
             int, tuple[Sequence[tuple[int, int]], Tensor]
-        ] = {}  # kept with its ends: ids are used again
+        ] = {}  # kept together with its ends, because Python reuses the ids of deleted objects
 
     def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
         """See `Transport.exchange`."""

@@ -1,4 +1,4 @@
-"""A message as a transport sees it: tensors, in whatever containers the compressor has put them."""
+"""A message as a transport sees it: tensors, in the containers that the compressor has put them in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PLAIN = (str, int, float, bool, bytes, type(None))
 def moved(message: Any, device: torch.device) -> Any:
     """The same message with all of its tensors on a device; decoders work on the CPU.
 
-    Every transport between processes hands its messages over through this function. It knows tensors, tuples and lists, named
-    tuples and dataclasses, nested in any way, and refuses other containers, whose tensors would stay behind.
+    Every transport between processes returns its messages through this function. It knows tensors, tuples and lists, named
+    tuples and dataclasses, nested in any way, and refuses other containers, whose tensors would stay on the CPU.
     """
     if isinstance(message, Tensor):
         return message.to(device)

@@ -14,13 +14,13 @@ from torch import Tensor
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 
-QUICK = 200  # looks at once before a waiting process lets others run
+QUICK = 200  # tests without a pause before a waiting process lets others run
 
 
 class MpiPost(Post):
-    """Buffers between the processes of a communicator, over a copy of it: nothing of it is mixed with what others send.
+    """Buffers between the processes of a communicator, over a copy of it, so that they do not mix with other messages.
 
-    peer_timeout: seconds another process may stay silent while it is waited for.
+    peer_timeout: the longest time, in seconds, to wait for a buffer from another process.
     communicator: by default ``MPI.COMM_WORLD``.
 
     mpi: the module ``mpi4py.MPI``. everybody: the copy.
@@ -54,7 +54,7 @@ class MpiPost(Post):
         self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
     ) -> Pending[dict[int, memoryview]]:
         """See `Post.trade`."""
-        # One stretch of memory holds all that comes, another all that goes.
+        # One block of memory holds all incoming buffers, another all outgoing ones.
         order = self._near if along_edges else sorted(sizes)
         ends = np.cumsum([sizes[other] for other in order], dtype=np.int64)
         arrived = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
@@ -79,14 +79,14 @@ class MpiPost(Post):
 
     @contextmanager
     def _naming(self, others: list[int]) -> Iterator[None]:
-        """MPI's errors as the loss of these processes."""
+        """Report MPI's errors as the loss of these processes."""
         try:
             yield
         except self.mpi.Exception as error:
             raise RanksLost(others, f"its process is gone ({error})") from None
 
     def add_up(self, values: Tensor) -> None:
-        """See `Post.add_up`; the sums are made at one process, so that they cannot differ."""
+        """See `Post.add_up`; one process computes the sums, so that they cannot differ."""
         row = values.view(-1).numpy()
         if self.rank == 0:
             self._together(lambda: self.everybody.Ireduce(self.mpi.IN_PLACE, row, root=0))

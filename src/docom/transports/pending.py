@@ -10,9 +10,9 @@ U = TypeVar("U")
 
 
 class Pending(Generic[T]):
-    """What an exchange brings, once it has been waited for; the caller may compute in between.
+    """The result of an exchange that is still running; the caller may compute before it waits.
 
-    under_way: whether something is still on its way, so that computing first saves time.
+    under_way: whether messages are still on the network, so that computing first saves time.
 
     >>> sent = Pending(lambda: 20).then(lambda came: came + 1)
     >>> sent.under_way, sent.wait(), sent.wait(), sent.under_way
@@ -26,7 +26,7 @@ class Pending(Generic[T]):
 
     @staticmethod
     def of(result: T) -> Pending[T]:
-        """What is here already."""
+        """A result that is available already."""
         return Pending(lambda: result, under_way=False)
 
     def then(self, use: Callable[[T], U]) -> Pending[U]:
@@ -36,7 +36,7 @@ class Pending(Generic[T]):
     def wait(self) -> T:
         """The result. Waits the first time only."""
         if self._finish is not None:
-            finish, self._finish = self._finish, None  # what it holds on to is freed when it has run
+            finish, self._finish = self._finish, None  # the memory it refers to is freed after it has run
             self._result = finish()
             self.under_way = False
         return cast(T, self._result)

@@ -1,4 +1,4 @@
-"""Buffers between processes, for any library that moves them."""
+"""Buffers between processes, independent of the library that moves them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from docom.transports.pending import Pending
 
 
 class RanksLost(ConnectionError):
-    """Some processes ended, or stayed silent for too long."""
+    """Some processes ended, or sent nothing for too long."""
 
     def __init__(self, ranks: Iterable[int], reason: str) -> None:
         self.ranks, self.reason = sorted(ranks), reason
@@ -20,13 +20,13 @@ class RanksLost(ConnectionError):
 
 
 class Post(ABC):
-    """The post office of one process.
+    """Sends and receives the buffers of one process.
 
     rank, world: this process and how many there are.
     device: where tensors must be for collective operations.
-    peer_timeout: seconds another process may stay silent while it is waited for.
-    leave_by: a time of the monotonic clock after which no buffer is waited for, whatever `peer_timeout` says.
-    meanwhile: called from time to time while a post waits that has no threads of its own.
+    peer_timeout: the longest time, in seconds, to wait for a buffer from another process.
+    leave_by: a time of the monotonic clock after which no buffer is waited for, even if `peer_timeout` is longer.
+    meanwhile: called repeatedly while this object waits, if it has no threads of its own.
     """
 
     rank: int
@@ -36,11 +36,11 @@ class Post(ABC):
     leave_by: float = float("inf")
     meanwhile: Callable[[], None] | None = None
 
-    def connect(self, ranks: Sequence[int]) -> None:  # noqa: B027 - not all have something to do
+    def connect(self, ranks: Sequence[int]) -> None:  # noqa: B027 - not all subclasses need it
         """The processes with which this one will trade along the edges of the network; all processes call this."""
 
     def close(self) -> None:  # noqa: B027
-        """All processes have said all they had to say."""
+        """Release what this object holds; no process sends anything after it."""
 
     @abstractmethod
     def trade(
@@ -49,20 +49,20 @@ class Post(ABC):
         sizes: Mapping[int, int],
         along_edges: bool = False,
     ) -> Pending[dict[int, memoryview]]:
-        """Send a buffer to each of some processes; brings the buffers, of the given sizes, that come from some.
+        """Send a buffer to each process in ``outgoing``; returns the buffers, of the given sizes, from those in ``sizes``.
 
-        Several trades may be under way, and are waited for in any order. What one brings lasts until the first trade that
-        begins after it was waited for.
+        Several trades may be under way, and may be waited for in any order. The buffers of a trade are valid until the first
+        trade that begins after it was waited for.
 
         along_edges: all processes trade, each with those that it has connected to.
 
         Raises:
-            RanksLost: a buffer could not be sent, or, when it is waited for, did not come.
+            RanksLost: a buffer could not be sent, or did not arrive (raised by `Pending.wait`).
         """
 
     @abstractmethod
     def add_up(self, values: Tensor) -> None:
-        """Replace a tensor on `device` by the sum of all processes' ones, with the same bits everywhere; all call this.
+        """Replace a tensor on `device` by its sum over all processes, with the same bits in each; all processes call this.
 
         Raises:
             RanksLost: a process did not take part.
@@ -70,7 +70,7 @@ class Post(ABC):
 
     @abstractmethod
     def start_from_first(self, values: Tensor) -> None:
-        """Replace a tensor on `device` by that of process 0, bit for bit; all call this.
+        """Replace a tensor on `device` by that of process 0, bit for bit; all processes call this.
 
         Raises:
             RanksLost: a process did not take part.

@@ -22,10 +22,10 @@ def blocks(n: int, world: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Routes:
-    """What one process sends where.
+    """Which messages one process sends to which other processes.
 
-    agents: its own. senders: those and all their neighbours.
-    to, from_: for each other process that has a neighbour, the agents whose messages go there and come from there.
+    agents: those of this process. senders: these and all their neighbours.
+    to, from_: for each other process that has a neighbour, the agents whose messages are sent there and received from there.
     """
 
     rank: int
@@ -70,7 +70,7 @@ class Routes:
 
 
 def _diameter(neighbours: Sequence[Sequence[int]], home: list[int], world: int) -> int:
-    """The most steps that news need from one process to another, all telling their neighbours once a step."""
+    """The largest distance between two processes: the number of rounds in which information reaches every process."""
     near = [{home[j] for i, where in enumerate(home) if where == rank for j in neighbours[i]} for rank in range(world)]
     farthest = 0
     for start in range(world):

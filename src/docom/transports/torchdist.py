@@ -24,13 +24,13 @@ Answer = tuple[int, Exception | None]
 class TorchPost(Post):
     """Point-to-point buffers within a process group; ranks are those within the group.
 
-    Every process that is heard of has a thread that waits for its buffers, so that the deadline is ours: gloo's own closes
-    healthy links too, and nothing interrupts its waits.
+    For each other process one thread waits for its buffers, so that docom sets the deadline: gloo's own timeout also closes
+    links that work, and its waits cannot be interrupted.
 
     group: the processes.
-    peer_timeout: seconds another process may stay silent while it is waited for.
+    peer_timeout: the longest time, in seconds, to wait for a buffer from another process.
     device: the GPU of this process, where NCCL moves the buffers.
-    closes: the group is this post's own: `close` destroys it.
+    closes: the group was made for this object, and `close` destroys it.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class TorchPost(Post):
             raise ValueError(f"peer_timeout is a number of seconds > 0, got {peer_timeout}")
         self.group, self.peer_timeout, self.closes = group, peer_timeout, closes
         self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
-        # NCCL moves what lies on a GPU, gloo what lies in main memory.
+        # NCCL moves tensors on a GPU, gloo tensors in main memory.
         self.device = torch.device(device) if dist.get_backend(group) == "nccl" else torch.device("cpu")
         self._tasks: dict[int, queue.SimpleQueue[Any]] = {}
         self._free: dict[tuple[int, int], list[Tensor]] = {}  # inboxes by sender and size
-        self._read: list[tuple[int, Tensor]] = []  # inboxes whose contents may still be looked at until the next trade
+        self._read: list[tuple[int, Tensor]] = []  # inboxes whose contents are valid until the next trade
 
     def close(self) -> None:
         """See `Post.close`."""
@@ -61,7 +61,7 @@ class TorchPost(Post):
         self._together(lambda: dist.broadcast(raw, group=self.group, group_src=0, async_op=True), values)
 
     def _together(self, start: Callable[[], Any], values: Tensor) -> None:
-        """Wait for a collective operation as for a process of its own."""
+        """Wait for a collective operation, in a thread of its own."""
         others = {rank for rank in range(self.world) if rank != self.rank}
         if not others or not values.numel():
             return
@@ -100,14 +100,14 @@ class TorchPost(Post):
     def _post(
         self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor], answers: queue.SimpleQueue[Answer]
     ) -> None:
-        """Hand everything to torch, and each process's part of it to the thread that waits for that process."""
+        """Start all transfers in torch, and pass those of each process to the thread that waits for that process."""
         try:
             works = self._start(inboxes, outboxes)
         except RuntimeError as error:
             raise RanksLost(inboxes.keys() | outboxes.keys(), _reason(error)) from None
         others = [*inboxes, *outboxes]
         for other in inboxes.keys() | outboxes.keys():
-            # NCCL makes one piece of work of a batch, gloo one of every operation.
+            # NCCL returns one work object per batch, gloo one per operation.
             own = (
                 [work for work, whose in zip(works, others, strict=True) if whose == other]
                 if (len(works) == len(others))
@@ -120,7 +120,7 @@ class TorchPost(Post):
             receives = [dist.irecv(inbox, group=self.group, group_src=other) for other, inbox in inboxes.items()]
             sends = [dist.isend(outbox, group=self.group, group_dst=other) for other, outbox in outboxes.items()]
             return [*receives, *sends]
-        # NCCL would wait forever if two processes begin with a send to each other, unless it is told of all at once.
+        # Given one by one, two sends to each other would block both processes in NCCL forever; as one batch they do not.
         group = self.group
         operations = [dist.P2POp(dist.irecv, inbox, group=group, group_peer=other) for other, inbox in inboxes.items()]
         operations += [
@@ -153,7 +153,7 @@ class TorchPost(Post):
         return self._tasks[other]
 
     def _inbox(self, other: int, size: int) -> Tensor:
-        """A place for what comes."""
+        """A tensor to receive into."""
         free = self._free.get((other, size))
         return free.pop() if free else torch.empty(size, dtype=torch.uint8, device=self.device)
 
@@ -164,9 +164,9 @@ class TorchPost(Post):
 
 
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
-    """Wait for one process's buffers, one after the other, without end; a failure is an answer, too."""
+    """Wait for one process's buffers, one after the other, without end; a failure is also put into the answers."""
     while True:
-        works, inbox, _, answers = tasks.get()  # buffers that were sent must live until they are gone
+        works, inbox, _, answers = tasks.get()  # holds the outgoing buffers until they are sent
         try:
             for work in works:
                 work.wait()
@@ -179,6 +179,6 @@ def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Gloo's words without the place in its source and what it thinks of it."""
+    """Gloo's error message without its source location and its advice."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"its process is gone ({text.partition(' [')[0].partition('. ')[0].rpartition('] ')[2]})"

@@ -1,7 +1,7 @@
 """The envelope of a message between processes.
 
-A frame is a header of fixed size and the payload. The receiver knows what must come (which run, sender,
-variable, number and length), so a frame is compared with the expectation rather than obeyed: what the header
+A frame is a header of fixed size and the payload. The receiver knows what to expect (which run, sender,
+variable, number and length), so a frame is compared with the expectation: what the header
 declares never decides how much memory is used. Layout, little-endian, without gaps:
 
 ======  =====  ======================================================================
