@@ -579,7 +579,7 @@ def test_compare_is_cached_and_interruptible(tmp_path: Path, call: Call) -> None
     os.killpg(process.pid, signal.SIGINT)  # Ctrl-C in a terminal reaches the comparison and its runs
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "interrupted; the same command goes on where it stopped" in output
+    assert "interrupted; the same command continues where it stopped" in output
     assert "Traceback" not in output + errors
     begun = [folder for folder in folders if recorded(folder)]
     assert begun

@@ -242,7 +242,7 @@ def test_the_runs_of_a_comparison_end_with_it(tmp_path: Path, number: int) -> No
     wait_for(lambda: gone(run))
     if number == signal.SIGTERM:
         assert comparison.returncode == 130
-        assert "interrupted; the same command goes on where it stopped" in output
+        assert "interrupted; the same command continues where it stopped" in output
         assert list(folder.glob("checkpoint/step-*"))
     with owned(folder, patience=0):
         pass

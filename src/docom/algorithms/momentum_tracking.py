@@ -24,7 +24,7 @@ class MomentumTracking(Algorithm):
 
         u <- mu u + grad(theta);   theta <- W theta - eta (u - c);   c <- W (c - u) + u
 
-    lr: eta. momentum: mu, in [0, 1); 0 is GNSD but for the start. Memory 3 d and the gradient, two uncompressed messages
+    lr: eta. momentum: mu, in [0, 1); 0 is GNSD, except for the start. Memory 3 d and the gradient, two uncompressed messages
     and b gradients per step. mean(c) = 0.
 
     Differs from the paper: the start at zero, which needs no exact average (its code offers both).

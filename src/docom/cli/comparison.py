@@ -224,7 +224,7 @@ def _run_all(work: list[Job], at_once: int, home: Path, overwrite: bool, tensorb
         for job in running:
             assert job.process is not None
             job.process.wait()
-        say("interrupted; the same command goes on where it stopped")
+        say("interrupted; the same command continues where it stopped")
         raise SystemExit(INTERRUPTED) from None
     return failed
 

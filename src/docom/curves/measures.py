@@ -37,7 +37,7 @@ class Panel:
     """A measure that has a panel.
 
     fraction: between 0 and 1, better when higher, never on a log scale.
-    from_zero: zero at the start, but for round-off, so that the start has no place on a log scale.
+    from_zero: zero at the start, apart from round-off, so that the start cannot be drawn on a log scale.
     """
 
     key: str

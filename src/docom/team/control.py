@@ -134,7 +134,7 @@ class StoreControl(Control):
                 store.set(self._heard(number, self.post.rank), "")
                 number += 1
         except RuntimeError:
-            return  # the store is gone, and the process that kept it: those that wait for its data will say so
+            return  # the store is gone, and the process that kept it: those that wait for its data report it
 
     def _message(self, number: int) -> str:
         return f"{self._keys}message/{number}"

@@ -100,7 +100,7 @@ _COST_ROWS: tuple[CostRow, ...] = (
         True,
         9,
         8,
-        "8d: the increment is added before V is overwritten; at beta = 1 one gradient of b samples suffices",
+        "8d: the increment is added before V is overwritten; at beta = 1 one gradient of b samples is enough",
     ),
 )
 
