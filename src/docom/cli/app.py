@@ -11,8 +11,8 @@ import typer
 app = typer.Typer(
     name="docom",
     help="Decentralised optimisation with compressed communication.",
-    epilog="Exit status: 0 done; 1 some runs of a comparison failed; 2 wrong usage, or a run that failed or diverged; "
-    "130 interrupted (a run is saved first; --resume continues it).",
+    epilog="Exit status: 0 done; 1 some runs of a comparison failed; 2 wrong usage or a run that failed; "
+    "3 a run that diverged; 130 interrupted (a run is saved first; --resume continues it).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
