@@ -265,7 +265,7 @@ def test_resume_is_careful(tmp_path: Path, call: Call) -> None:
         ("run synthetic --gamma 2", r"gamma must be .*\(0, 1\], got 2"),
         ("run synthetic --lr [", "not valid YAML"),
         ("run synthetic --lr sometimes", "unknown schedule 'sometimes'"),
-        ("run synthetic --set gama=1", "docom has no gama; it takes .*gamma"),
+        ("run synthetic --set gama=1", "docom has no gama.*did you mean 'gamma'.*it takes .*gamma"),
         ("run synthetic --set gamma", "--set takes name=value, got 'gamma'"),
         ("run synthetic --algorithm lead", "lead needs a learning rate: give --lr"),
         ("run synthetic --algorithm dsgd --compressor topk:0.1", "dsgd sends uncompressed v"),
@@ -420,12 +420,13 @@ def test_usage_errors(arguments: str, words: list[str], call: Call) -> None:
 # Help and lists
 
 COMMANDS = {
-    "": ["run", "compare", "tune", "bench", "demo", "report", "list", "theory", "study", "data"],
+    "": ["run", "compare", "tune", "bench", "demo", "init", "report", "list", "theory", "study", "data"],
     "run": ["--algorithm", "--compressor", "--resume", "--eval-samples", "--stop-on-divergence", "--diagnose"],
     "compare": ["--seeds", "--steps", "--eval-every", "--only", "--paper", "--jobs", "--device", "--data", "--out"],
     "bench": ["--json", "--device", "--quick", "--only", "--plot"],
     "demo": ["--steps", "--out"],
     "tune": ["--algorithm", "--compressor", "--grid", "--trials", "--steps", "--seed", "--data", "--out"],
+    "init": [],
     "report": ["--link", "--out"],
     "list": [],
     "theory": ["--topology", "--delta", "--L", "--mu", "--Delta0", "--T", "--printed", "--json", "--measure", "--plot"],

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from docom import compressors, presets, schedules
+from docom import presets, schedules
 from docom.algorithms import ALGORITHMS
 from docom.channels import parse_gossip
 from docom.cli.commands import configure
@@ -176,7 +176,7 @@ def test_zero_means_all() -> None:
     ],
 )
 def test_compressors_in_words(spec: str, words: str) -> None:
-    compressors.parse(spec)
+    parse_gossip(spec)
     assert describe_compressor(spec) == words
 
 
@@ -190,12 +190,12 @@ def test_misspelt_preset() -> None:
 
 @given(
     steps=st.integers(0, 10**9),
-    seed=st.integers(0, 2**63),
+    seed=st.integers(0, 2**63 - 1),
     lr=st.one_of(st.floats(1e-300, 1e300), st.integers(1, 9), st.sampled_from(["inverse-sqrt:0.1", "1e-3", "5"])),
     batch=st.none() | st.integers(1, 99),
     exact=st.booleans(),
     label=st.none()
-    | st.text()
+    | st.text(max_size=200).filter(str.isprintable)
     | st.sampled_from(["1e5", "-.5E-3", "null", "yes", "12", "1:30", "0x1f", "a: b", "# no"]),
     option=st.floats(allow_nan=False) | st.text() | st.lists(st.integers()),
 )
@@ -244,7 +244,7 @@ def test_a_file_needs_little(tmp_path: Path) -> None:
         ("algorithm: dsgd", "lacks 'problem'"),
         ("a: [1, 2", "not valid YAML: .*line 1"),
         ("a: b: c", "not valid YAML"),
-        ("a: &x [*x", "not valid YAML"),
+        ("a: &x [*x", "aliases .* are not read"),
         ("a: \x00", "not valid YAML"),
     ],
 )

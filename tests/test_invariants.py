@@ -193,7 +193,7 @@ def test_with_beta_one_the_estimate_is_the_gradient_itself(case: str) -> None:
     assert algorithm.points_per_step == 1
     for _ in walking(training, 20):
         if training.step:
-            gradient = again((training.state.x,), training.step - 1)[0]
+            gradient = again.gradients((training.state.x,), training.step - 1)[0]
             assert torch.equal(training.state.rows()[row], gradient)
             assert len(training.state.points) == 1
     first = problem.agents * 12 if algorithm.full_start else problem.agents * 3
@@ -209,7 +209,7 @@ def test_storm_follows_its_recurrence(case: str) -> None:
     for _ in range(20):
         x, v, beta = state.x.clone(), state.v.clone(), algorithm.hyper(training.step).beta
         training.take_step()
-        fresh, stale = again((state.x, x), training.step - 1)
+        fresh, stale = again.gradients((state.x, x), training.step - 1)
         expected = beta * fresh + (1 - beta) * (v + fresh - stale)
         assert_close(state.v, expected, float(expected.abs().max()))
         assert torch.equal(state.x_old, x)
@@ -237,7 +237,7 @@ def test_with_gamma_next_to_zero_agents_run_storm_alone(order: str, compressor: 
     for step in range(STEPS):
         training.take_step()
         x_old, x = x, x - 0.01 * v
-        fresh, stale = again((x, x_old), step)
+        fresh, stale = again.gradients((x, x_old), step)
         v = fresh + 0.8 * (v - stale)
         assert_close(state.x, x, float(x.abs().max()))
         assert_close(state.g, state.v, float(v.abs().max()))
