@@ -590,7 +590,7 @@ def test_compare_is_cached_and_interruptible(tmp_path: Path, call: Call) -> None
         assert not (folder / "model.safetensors").exists()
 
     status, output, errors = call(*arguments, "--out", out)
-    assert status == 0, errors
+    assert status == 0, output + errors
     assert {"GT-HSGD, seed 0: done", "DSGD, seed 0: done"} <= set(output.splitlines())
     assert re.search(r"│ GT-HSGD\s+│", output)
     assert (out / "panels-by-bits.png").read_bytes().startswith(b"\x89PNG")
