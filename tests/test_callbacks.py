@@ -79,6 +79,7 @@ def test_event_files_of_an_interrupted_run_hold_every_record_once(tmp_path: Path
     assert not (folder / "tensorboard").exists()
 
 
+@pytest.mark.slow
 def test_runs_of_a_comparison_write_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     flags = [

@@ -161,6 +161,7 @@ def worker(launcher: int, rank: int, folder: Path) -> psutil.Process:
     return found[0]
 
 
+@pytest.mark.slow
 def test_a_short_stall_changes_nothing(settings: Path, tmp_path: Path, undisturbed: Path) -> None:
     done = run(settings, tmp_path / "run", "--peer-timeout", "60", kind="stall", seconds=4)
     assert done.returncode == 0, done.stderr

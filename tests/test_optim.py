@@ -714,12 +714,13 @@ def test_small_tensors_are_sent_whole() -> None:
 @pytest.mark.parametrize("spec", ["topk:0.05", "randk:0.1", "quantize:4"])
 def test_the_proxy_of_a_tensorwise_compressor_contracts_alike(spec: str) -> None:
     from docom.compressors import parse
-    from docom.consensus import ENTRIES, proxy
+    from docom.consensus import ENTRIES
     from docom.layout import Layout
 
     layout, n = Layout(((1000, 2000), (1000,), (300, 400), (10,))), 8
     compressor = parse(f"{spec},scope=tensor,whole=500")
-    small, full = proxy(compressor, layout, n), compressor.bind(layout, torch.float32)
+    small = compressor.smaller(layout, ENTRIES // n, torch.float32)
+    full = compressor.bind(layout, torch.float32)
     assert small.dimension < 1.5 * ENTRIES / n < full.dimension
     assert small.delta == pytest.approx(full.delta, rel=0.1)  # the worst tensor's
     kept, whole = small.bits / small.dimension, full.bits / full.dimension

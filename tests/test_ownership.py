@@ -248,6 +248,7 @@ def test_the_runs_of_a_comparison_end_with_it(tmp_path: Path, number: int) -> No
         pass
 
 
+@pytest.mark.slow
 def test_a_comparison_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, folder = tmp_path / "out", tmp_path / "out/dsgd-none/seed-0"
     execute(replace(CONFIG, steps=3), folder, tmp_path)

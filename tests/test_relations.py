@@ -312,9 +312,9 @@ def test_cdproxsgt_with_a_prox_of_zero_weight_has_none() -> None:
 class MoTEFVR(docom.Algorithm):
     """MoTEF-VR as its paper prints it, but for copies that start at the model; V_prev is kept, nothing is in place."""
 
-    lr: float
-    gamma: float
-    beta: float
+    lr: float = docom.learning_rate()
+    gamma: float = docom.step_size()
+    beta: float = docom.step_size()
 
     name: ClassVar[str] = "motef-vr"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
@@ -362,8 +362,8 @@ def test_motef_and_stale_docom_with_beta_one_are_beer(compressor: str, topology:
 class CGT(docom.Algorithm):
     """C-GT with undamped copies: both variables are compressed first, and the fresh copies are used."""
 
-    lr: float
-    gamma: float
+    lr: float = docom.learning_rate()
+    gamma: float = docom.step_size()
 
     name: ClassVar[str] = "c-gt"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}

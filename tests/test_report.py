@@ -630,6 +630,7 @@ def docom_command(words: list[str] | str, cwd: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_shown_runs_again_where_it_is_pasted(tmp_path: Path) -> None:
     here, elsewhere = tmp_path / "it's here", tmp_path / "elsewhere"
     here.mkdir()

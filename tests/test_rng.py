@@ -276,6 +276,7 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> No
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_kernels_of_an_earlier_state_of_the_source_are_removed(tmp_path: Path) -> None:
     drawn(tmp_path)
     (folder,) = (tmp_path / "docom-kernels").iterdir()

@@ -8,6 +8,7 @@ from launching import TESTS, finish, torchrun
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_processes_and_optimizers_give_the_recorded_bits() -> None:
     done = finish(torchrun(3, str(TESTS / "trajectories.py")), timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]

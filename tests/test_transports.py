@@ -96,6 +96,7 @@ def check_meetings(meetings: list[tuple[int, list[int]]], world: int) -> None:
         assert asked < met[0] <= asked + diameter + 1
 
 
+@pytest.mark.slow
 def test_all_processes_meet_after_the_same_step_over_mpi(tmp_path: Path) -> None:
     done = finish(mpirun(3, str(TESTS / "traffic.py"), str(tmp_path / "counts.json"), "mpi"))
     assert done.returncode == 0, done.stderr

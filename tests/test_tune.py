@@ -249,7 +249,7 @@ def test_command_where_all_diverge(
     (tmp_path / "mine.yaml").write_text(dump(CONFIG))
     arguments = (tmp_path / "mine.yaml", "--grid", "lr=1e30", "--trials", 2, "--out", tmp_path / "out")
     status, _, errors = tune(monkeypatch, capsys, *arguments)
-    assert status == 2
+    assert status == 3
     assert errors.splitlines()[-1] == "docom: all 2 trials diverged; try smaller values, such as --grid lr=1e-4"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["trials.json"]
 
