@@ -40,9 +40,9 @@ _WHERE: dict[str, str | None] = {
     "Network": "docom.weights",
     "network": "docom.weights",
     **dict.fromkeys(
-        ["algorithms", "callbacks", "channels", "compressors", "data", "graphs", "optim", "plugins", "problems", "schedules"]
+        ["algorithms", "callbacks", "channels", "compressors", "data", "graphs", "inner", "optim", "plugins", "problems"]
     ),
-    **dict.fromkeys(["theory", "weights", "wire"]),
+    **dict.fromkeys(["schedules", "theory", "weights", "wire"]),
 }  # fmt: skip
 
 __all__ = [*sorted(_WHERE), "__version__"]
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         compressors,
         data,
         graphs,
+        inner,
         optim,
         plugins,
         problems,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from docom import inner as inners
 from docom.algorithms import Algorithm
-from docom.channels import Gossip, open_channels, parse_gossip
+from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
+from docom.inner import Inner
 from docom.layout import Layout
+from docom.local_steps import LocalSteps, check_steps
 from docom.loop import Training
 from docom.names import nearest
-from docom.oracles import ProblemOracle
+from docom.oracles import Oracle, ProblemOracle
 from docom.problems import Problem
 from docom.problems.given import as_tensor
 from docom.records import Run
@@ -45,6 +49,9 @@ class Experiment:
         device: str | torch.device = "cpu",
         x0: Any = None,
         exact: bool = False,
+        inner: str | Mapping[str, Any] | Inner | None = None,
+        local_steps: int | Sequence[int] | None = None,
+        overlap: int = 0,
         processes: int = 1,
     ) -> None:
         dtype = _dtype(dtype)
@@ -72,25 +79,37 @@ class Experiment:
             exact,
         )
         self.problem = problem.to(dtype, device)
+        self.inner, self.overlap = inners.parse(inner), overlap
+        self.local_steps = check_local_steps(algorithm, self.inner, local_steps, overlap, problem.agents)
 
     def begin(self, transport: Transport | None = None) -> Training:
         """The run before its first step: of the agents of a transport, or of all of them in this process."""
         self._rehearse()
         transport = transport or InProcess(self.network.degrees, device=self.device)
-        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
-        channels = open_channels(kinds, self.network, self.problem.layout, transport, self.dtype, self.seed)
-        oracle = ProblemOracle(self.problem, transport.agents, self.batch_size, self.seed, self.exact)
+        channels = self._channels(self.problem.layout, transport)
+        oracle = self._oracle(transport.agents)
         start = self.start.to(self.device, self.dtype)
         rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
         return Training.begin(self.algorithm, channels, oracle, rows)
+
+    def _channels(self, layout: Layout, transport: Transport) -> Channels:
+        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
+        layouts = {name: self.algorithm.message_layout(name, layout) for name in kinds}
+        return open_channels(kinds, self.network, layouts, transport, self.dtype, self.seed)
+
+    def _oracle(self, agents: Tensor) -> Oracle:
+        gradients = ProblemOracle(self.problem, agents, self.batch_size, self.seed, self.exact)
+        if self.inner is None:
+            return gradients
+        method = self.algorithm
+        return LocalSteps(gradients, self.inner, self.local_steps, self.overlap, method.corrects, method.random_phases)
 
     def _rehearse(self) -> None:
         """One step on a few numbers, so that the time to compile kernels is not counted in the run's first step."""
         layout = Layout.flat(16)
         transport = InProcess(self.network.degrees, device=self.device)
-        kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         try:
-            channels = open_channels(kinds, self.network, layout, transport, self.dtype, self.seed)
+            channels = self._channels(layout, transport)
         except ValueError:  # for a compressor that keeps more entries than there are here
             return
         rows = torch.ones(self.network.n, layout.dimension, dtype=self.dtype, device=self.device)
@@ -113,6 +132,46 @@ class Experiment:
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
         return Run(final, training.records, description, self.problem.model)
+
+
+def check_local_steps(
+    algorithm: Algorithm, inner: Inner | None, steps: object, overlap: object, agents: int
+) -> list[int]:
+    """The local steps of every agent, empty without an inner optimizer; raises for what does not go together."""
+    if type(overlap) is not int or overlap < 0:
+        raise ValueError(f"overlap is a number of inner steps >= 0, got {overlap!r}")
+    if inner is None:
+        if steps is not None or overlap:
+            raise ValueError(
+                "local steps need an inner optimizer: give inner, such as docom.inner.AdamW(lr=1e-3) or --inner adamw:lr=1e-3"
+            )
+        return []
+    counts = check_steps(1 if steps is None else steps, agents)
+    if overlap >= max(2, min(counts)):
+        raise ValueError(f"overlap={overlap} must be less than the local steps of every agent ({min(counts)} at least)")
+    name = algorithm.name
+    if algorithm.points_per_step > 1:
+        raise ValueError(
+            f"{name} compares two gradients on the same batch, and with local steps it would need two walks on the same batches; "
+            "take a method with one gradient per step (docom with beta=1, choco-sgd, diloco, compressed-k-gt, ...)"
+        )
+    if algorithm.b0 is not None:
+        raise ValueError(f"{name}: b0 is the size of the first gradient's batch; with local steps leave it out")
+    if algorithm.plain_inner and not inner.is_plain:
+        raise ValueError(
+            f"{name} divides by the inner step size, and so needs plain SGD inside: docom.inner.SGD(lr=...)"
+        )
+    if (algorithm.plain_inner or algorithm.random_phases) and len(set(counts)) > 1:
+        raise ValueError(f"{name} needs the same number of local steps at all agents, got {counts}")
+    if algorithm.random_phases and overlap:
+        raise ValueError(f"{name} draws the number of local steps, so that overlap must be 0")
+    if algorithm.tracked is not None and max(counts) > 1:
+        warnings.warn(
+            f"{name} tracks pseudo-gradients, which does not remove the drift of local steps where agents have different data; "
+            "compressed-k-gt and k-gt correct it",
+            stacklevel=4,
+        )
+    return counts
 
 
 def check_memory(

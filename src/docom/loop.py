@@ -59,7 +59,11 @@ class Training:
         """The state before step 0, from the common start ``x0 [m, d]``."""
         started = perf_counter()
         b0 = "full" if algorithm.b0 is None and algorithm.full_start else algorithm.b0
-        state = algorithm.init(x0, oracle.first(x0, b0), channels, algorithm.hyper(0))
+        first, hyper = oracle.first(x0, b0), algorithm.hyper(0)
+        hyper.path = oracle.path
+        state = algorithm.init(x0, first[0], channels, hyper)
+        if len(first) > 1:  # a method that corrects local steps keeps both rows
+            algorithm.absorb(state, first, channels, hyper)
         return Training(algorithm, channels, oracle, state, seconds=perf_counter() - started)
 
     def take_step(self) -> None:
@@ -72,6 +76,7 @@ class Training:
                 self._capture()
             else:
                 hyper = self.algorithm.hyper(self.step)
+                hyper.path = self.oracle.path
                 self._step(hyper, self.step)
                 self.looks_at_t |= hyper.t_was_read
         except NonFiniteVariable as error:
@@ -86,6 +91,7 @@ class Training:
     def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
         arriving = self.algorithm.advance(self.state, self.channels, hyper)
         early: dict[int, Tensor] = {}
+        self.oracle.go_ahead(self.state.correction)
         if arriving is not None:
             if arriving.under_way:  # what can be computed without the message is computed while it travels
                 early = self._gradients(self.algorithm.known_early, moment)
@@ -95,6 +101,8 @@ class Training:
 
     def _all_gradients(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
         """Gradients at all points, in their order; ``early`` is emptied."""
+        if self.algorithm.corrects:  # one point, and for local steps two rows
+            return self.oracle.gradients(self.state.points, moment, (), self.state.correction)
         found = early | self._gradients([k for k in range(len(self.state.points)) if k not in early], moment)
         early.clear()
         return [found[k] for k in range(len(found))]
@@ -148,6 +156,7 @@ class Training:
         record: Record = {
             "step": self.step,
             "samples": self.oracle.samples,
+            **({} if self.oracle.inner_steps is None else {"inner_steps": self.oracle.inner_steps}),
             "bits": self.channels.bits,
             "wire_bytes": self.channels.wire_bytes,
             "seconds": self.seconds,

@@ -1,7 +1,8 @@
 """Where gradients come from.
 
 The loop takes gradients from an `Oracle`, which may keep state of its own (that of an inner optimizer, for example);
-checkpoints save it with the run. `ProblemOracle` is the usual one: gradients on batches drawn as a function of the step.
+checkpoints save it with the run. `ProblemOracle` is the usual one: gradients on batches drawn as a function of the step;
+`docom.local_steps.LocalSteps` walks some steps and returns pseudo-gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from docom import rng
+from docom.numerics import combine
 from docom.problems import Problem
 
 # From this many numbers in all agents' models on, memory matters more than the number of calls.
@@ -24,18 +26,29 @@ class Oracle(Protocol):
 
     agents: Tensor  # ids of the local agents
     samples: int  # per-sample gradients evaluated by all agents so far
+    path: float  # the sum of the step sizes behind the last pseudo-gradient, 1 for gradients
+
+    @property
+    def inner_steps(self) -> int | None:
+        """Inner steps per agent that are contained in the present models; None where there are none."""
 
     @property
     def capturable(self) -> bool:
         """Whether the gradients of a step can be captured once on a GPU and replayed for any other step."""
 
-    def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
-        """Gradients at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
+    def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
+        """What `gradients` returns at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
 
-    def gradients(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+    def go_ahead(self, correction: Tensor | None) -> None:
+        """Do what need not wait for the message that is under way."""
+
+    def gradients(
+        self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = (), correction: Tensor | None = None
+    ) -> list[Tensor]:
         """Gradients at points of step ``step`` (from 0).
 
         reusable: positions of points whose rows are not needed any more; a gradient may take their place.
+        correction: added to every gradient, see `docom.algorithms.Algorithm.corrects`.
         """
 
     def full_gradients(self, x: Tensor) -> Tensor:
@@ -62,21 +75,37 @@ class ProblemOracle:
     ) -> None:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
         self.key = rng.Key(seed, rng.BATCH)
-        self.samples = 0
+        self.samples, self.path = 0, 1.0
         self._repeated = agents
+
+    @property
+    def inner_steps(self) -> None:
+        """See `Oracle.inner_steps`."""
 
     @property
     def capturable(self) -> bool:
         """See `Oracle.capturable`."""
         return self.problem.capturable and self.batch_size is not None and not self.exact
 
-    def first(self, x0: Tensor, b0: int | str | None) -> Tensor:
+    def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.first`."""
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
-        return self._computed([x0], *self._drawn(1, -1, size))[0]
+        return self._computed([x0], *self._drawn(1, -1, size))
 
-    def gradients(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+    def go_ahead(self, correction: Tensor | None) -> None:
+        """See `Oracle.go_ahead`."""
+
+    def gradients(
+        self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = (), correction: Tensor | None = None
+    ) -> list[Tensor]:
         """See `Oracle.gradients`."""
+        found = self._uncorrected(points, step, reusable)
+        if correction is not None:
+            for gradients in found:
+                combine(gradients, (1, gradients), (1, correction))
+        return found
+
+    def _uncorrected(self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int]) -> list[Tensor]:
         reused = next((position for position in reusable if _is_large(points[position])), None)
         if reused is None and isinstance(step, rng.Tick):
             return self._together(points, step)

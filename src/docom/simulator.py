@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from docom.channels import Gossip
 from docom.compressors import Compressor
 from docom.diagnostics import Diagnostics
 from docom.experiment import Experiment
+from docom.inner import Inner
 from docom.loop import Progress, train
 from docom.metrics import measure
 from docom.problems import Problem
@@ -37,6 +38,9 @@ def simulate(
     callback: Callable[[Record], object] | None = None,
     until: str | None = None,
     exact: bool = False,
+    inner: str | Mapping[str, Any] | Inner | None = None,
+    local_steps: int | Sequence[int] | None = None,
+    overlap: int = 0,
     progress: bool | Progress = False,
     diagnose: bool = False,
 ) -> Run:
@@ -49,8 +53,8 @@ def simulate(
         weights: "uniform", "metropolis", "lazy", "max-degree" or a matrix; by default uniform on regular graphs, else
             metropolis.
         compressor: a name ("topk:0.1", "quantize:4", ...), an object such as ``TopK(fraction=0.1)``, or "none".
-        steps: how many.
-        batch_size: samples that an agent draws per step, with replacement; None for full local gradients.
+        steps: how many; with local steps, how many rounds of messages.
+        batch_size: samples that an agent draws per (inner) step, with replacement; None for full local gradients.
         seed: of batches, compression noise, random graphs and random starts.
         dtype, device: of all rows; torch.float32 or torch.float64, or their names.
         x0: common start ``[d]``, a tensor, an array or a list; by default the problem's own.
@@ -58,6 +62,10 @@ def simulate(
         callback: called with every record; a true return value stops the run.
         until: stop early, for example ``"loss_worst<=0.05"``.
         exact: gradients one agent at a time, for bits that agree with runs of real processes.
+        inner: an optimizer for local steps between messages, such as ``docom.inner.AdamW(lr=1e-3)``; the method's lr is then
+            the outer step size, 1 the plain one.
+        local_steps: inner steps between two messages: a number, or a list with one for each agent.
+        overlap: inner steps that an agent takes while its messages travel.
         progress: True for a progress bar.
         diagnose: also record the proof's potential and its parts, invariants and the observed contraction
             (see `docom.diagnostics`).
@@ -71,7 +79,7 @@ def simulate(
     """
     experiment = Experiment(
         problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
-        dtype=dtype, device=device, x0=x0, exact=exact,
+        dtype=dtype, device=device, x0=x0, exact=exact, inner=inner, local_steps=local_steps, overlap=overlap,
     )  # fmt: skip
     if type(steps) is not int or steps < 0:  # True is an int, but no number of steps
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")
@@ -79,6 +87,8 @@ def simulate(
         raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
     if not isinstance(diagnose, bool):
         raise TypeError(f"diagnose is True or False, got {diagnose!r}")
+    if diagnose and inner is not None:
+        raise ValueError("diagnose follows the paper's proof, which is about gradients; leave it out with local steps")
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = experiment.begin()

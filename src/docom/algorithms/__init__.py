@@ -35,3 +35,12 @@ from docom.algorithms.extra import EXTRA as EXTRA
 from docom.algorithms.qg_dsgdm import QGDSGDm as QGDSGDm
 from docom.algorithms.momentum_tracking import MomentumTracking as MomentumTracking
 from docom.algorithms.centralised import AllReduceSGD as AllReduceSGD, AllReduceSTORM as AllReduceSTORM
+from docom.algorithms.diloco import DiLoCo as DiLoCo
+from docom.algorithms.streaming_diloco import StreamingDiLoCo as StreamingDiLoCo
+from docom.algorithms.sparseloco import SparseLoCo as SparseLoCo
+from docom.algorithms.noloco import NoLoCo as NoLoCo
+from docom.algorithms.gasloc import GASLoC as GASLoC
+from docom.algorithms.k_gt import KGT as KGT
+from docom.algorithms.compressed_k_gt import CompressedKGT as CompressedKGT
+from docom.algorithms.led import LED as LED
+from docom.algorithms.proxskip import ProxSkip as ProxSkip

@@ -27,6 +27,7 @@ from docom import schedules
 from docom.algorithms import declarations
 from docom.algorithms.declarations import AUTO, StepSize
 from docom.channels import Channels
+from docom.layout import Layout
 from docom.schedules import Schedule, Scheduled
 from docom.transports import Pending
 
@@ -34,7 +35,8 @@ from docom.transports import Pending
 class Hyper:
     """The step sizes of one step, by name, as in ``hyper.lr``; and the number of the step.
 
-    first: whether this is step 0. t: the number of the step. On a GPU a step that does not read ``t`` is captured once and
+    first: whether this is step 0. path: the sum of the inner step sizes behind the pseudo-gradient that the step uses; 1 where
+    it uses a plain gradient. t: the number of the step. On a GPU a step that does not read ``t`` is captured once and
     replayed, which is faster; so declare a step size that depends on t, and give it as a schedule.
 
     >>> Hyper(3, {"lr": 0.1}).lr
@@ -44,7 +46,7 @@ class Hyper:
     def __init__(self, t: int, sizes: Mapping[str, Any], method: str = "the method") -> None:
         self.__dict__.update(sizes)
         self._t, self._method, self._names = t, method, tuple(sizes)
-        self.first = t == 0
+        self.first, self.path = t == 0, 1.0
         self.t_was_read = False
 
     @property
@@ -63,6 +65,8 @@ class Hyper:
 class State:
     """The named rows of an algorithm, and the points where it needs gradients next.
 
+    correction: what is to be added to these gradients, and to all gradients of local steps; see `Algorithm.corrects`.
+
     >>> import torch
     >>> state = State(x=torch.zeros(2, 3), g=torch.ones(2, 3))
     >>> sorted(state.rows())
@@ -70,10 +74,11 @@ class State:
     """
 
     points: tuple[Tensor, ...]
+    correction: Tensor | None
 
     def __init__(self, **rows: Tensor) -> None:
         self.__dict__["_rows"] = rows
-        self.points = ()
+        self.points, self.correction = (), None
 
     def __getattr__(self, name: str) -> Tensor:
         try:
@@ -126,6 +131,14 @@ class Algorithm(ABC):
     tracked: ClassVar[tuple[str, str] | None] = None
     # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
     compares_models: ClassVar[bool] = False
+    # The method sets `state.correction`, which removes the drift of local steps where agents have different data. It is
+    # given two rows: the pseudo-gradient and the mean of the corrected inner gradients. Its `absorb` only keeps them; it
+    # is called after `init` too. Without local steps both are the corrected gradient.
+    corrects: ClassVar[bool] = False
+    # It divides by the inner step sizes (`hyper.path`), and so needs plain SGD and as many local steps at all agents.
+    plain_inner: ClassVar[bool] = False
+    # The number of local steps of every round is drawn, the same for all agents.
+    random_phases: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.b0 is not None and self.b0 != "full" and not (type(self.b0) is int and self.b0 >= 1):
@@ -208,6 +221,10 @@ class Algorithm(ABC):
     def own_compressors(self) -> dict[str, Any]:
         """The compressors of variables that do not take the run's."""
         return declarations.own_compressors(self)
+
+    def message_layout(self, variable: str, layout: Layout) -> Layout:
+        """The tensors that the rows of a variable's messages consist of: the model's, unless a method says otherwise."""
+        return layout
 
     def with_step_sizes(self, sizes: Mapping[str, float]) -> Self:
         """The same method with these step sizes, such as its measured consensus steps."""

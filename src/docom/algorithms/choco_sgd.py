@@ -12,6 +12,7 @@ from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, 
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -64,15 +65,14 @@ class ChocoSGD(Algorithm):
         channels["model"].start(x0 if self.hat0 == "x0" else 0 * x0)
         return State(x=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Eq. choco."""
         x, g, model = state.x, state.g, channels["model"]
+        state.points = (x,)
         if self.order == "icml":
             combine(x, (1, x), (-hyper.lr, g))
-            combine(x, (1, x), (hyper.gamma, model.push(x)))
-        else:
-            combine(x, (1, x), (-hyper.lr, g), (hyper.gamma, model.push(x)))
-        state.points = (x,)
+            return model.begin_push(x).then(lambda gap: combine(x, (1, x), (hyper.gamma, gap)))
+        return model.begin_push(x).then(lambda gap: combine(x, (1, x), (-hyper.lr, g), (hyper.gamma, gap)))
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""

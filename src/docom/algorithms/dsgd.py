@@ -12,6 +12,7 @@ from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, 
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -58,15 +59,14 @@ class DSGD(Algorithm):
         """A common model and its first gradient."""
         return State(x=x0.clone(), g=grad0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Eq. dgd."""
         x, g, model = state.x, state.g, channels["model"]
-        if self.order == "awc":
-            combine(x, (1, model.mix(x)), (-hyper.lr, g))
-        else:
-            combine(x, (1, x), (-hyper.lr, g))
-            x.copy_(model.mix(x))
         state.points = (x,)
+        if self.order == "awc":
+            return model.begin_mix(x).then(lambda mixed: combine(x, (1, mixed), (-hyper.lr, g)))
+        combine(x, (1, x), (-hyper.lr, g))
+        return model.begin_mix(x).then(x.copy_)
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the gradient for the next step."""

@@ -128,7 +128,9 @@ class Springs(Still):
 class Ready(ProblemOracle):
     """An oracle that returns the gradients of `Still` without reading the points."""
 
-    def gradients(self, points: Sequence[Tensor], step: Moment, reusable: Sequence[int] = ()) -> list[Tensor]:
+    def gradients(
+        self, points: Sequence[Tensor], step: Moment, reusable: Sequence[int] = (), correction: Tensor | None = None
+    ) -> list[Tensor]:
         """See `Oracle.gradients`."""
         return self.problem.gradients(points, None, self.agents)
 

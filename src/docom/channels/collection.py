@@ -77,19 +77,22 @@ class Channels(Mapping[str, Channel]):
 def open_channels(
     variables: Mapping[str, tuple[str, str | Gossip | Compressor]],
     network: Network,
-    layout: Layout,
+    layout: Layout | Mapping[str, Layout],
     transport: Transport,
     dtype: torch.dtype,
     seed: int = 0,
 ) -> Channels:
     """A channel for every variable, given its kind (see `KINDS`) and how it is sent, in any form that `parse_gossip` takes.
 
+    layout: of the rows of every variable, or of each by its name.
+
     A variable of a kind that the description does not serve (see `Gossip.kinds`) is sent uncompressed.
     """
     channels: dict[str, Channel] = {}
     for position, (variable, (kind, how)) in enumerate(variables.items()):
+        tensors = layout if isinstance(layout, Layout) else layout[variable]
         at = Opening(
-            variable, known_kind(variable, kind), layout, network, transport, dtype, Key(seed, CHANNEL + position)
+            variable, known_kind(variable, kind), tensors, network, transport, dtype, Key(seed, CHANNEL + position)
         )
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)

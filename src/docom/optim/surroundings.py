@@ -73,7 +73,8 @@ class Surroundings:
     def channels(self, flat: Flat, transport: Transport) -> Channels:
         """The channels of the method."""
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
-        return open_channels(kinds, self.network, flat.layout, transport, flat.dtype, self.seed)
+        layouts = {name: self.algorithm.message_layout(name, flat.layout) for name in kinds}
+        return open_channels(kinds, self.network, layouts, transport, flat.dtype, self.seed)
 
 
 def plain(setting: object) -> str:
