@@ -15,7 +15,7 @@ from docom.algorithms import Algorithm, Hyper
 from docom.channels import Channels, NonFiniteVariable
 from docom.numerics import combine
 from docom.team import Team
-from docom.transports import ExchangeError
+from docom.transports import ExchangeError, Pending
 
 Rate = float | Tensor
 CHECKED_EVERY = 50  # steps between checks of what a GPU has noted
@@ -25,16 +25,23 @@ class Agent:
     """The rows of one agent, its channels, and how many steps it has taken.
 
     rate: the step size of the last step: a number, or one per coordinate ``[1, d]``.
+    path: the sum of the inner step sizes behind the pseudo-gradient; 1 for gradients.
+    walks: whether it is given pseudo-gradients, in which the method's correction is contained.
     """
 
     def __init__(
-        self, algorithm: Algorithm, channels: Channels, team: Team, x0: Tensor, grad0: Tensor, rate: Rate
-    ) -> None:
+        self, algorithm: Algorithm, channels: Channels, team: Team, x0: Tensor, first: Sequence[Tensor], rate: Rate,
+        path: Rate = 1.0, walks: bool = False,
+    ) -> None:  # fmt: skip
         self.algorithm, self.channels, self.team = algorithm, channels, team
         self.step, self.rate = 0, rate
+        self.path: Rate = path
         self._rate_name = algorithm.learning_rate_name() or "lr"
-        self.state = algorithm.init(x0, grad0, channels, self._hyper(0))
+        self.walks = walks
+        self.state = algorithm.init(x0, first[0], channels, self._hyper(0))
         self.state.points = (self.state.x,)
+        if len(first) > 1:  # a method that corrects local steps keeps both rows
+            algorithm.absorb(self.state, first, channels, self._hyper(0))
 
     @property
     def points(self) -> tuple[Tensor, ...]:
@@ -42,7 +49,10 @@ class Agent:
         return self.state.points
 
     def absorb(self, gradients: Sequence[Tensor]) -> None:
-        """Take the gradients at `points`, all on one batch."""
+        """Take the gradients at `points`, all on one batch; or the pseudo-gradient, and what belongs to it."""
+        correction = self.state.correction
+        if correction is not None and not self.walks:
+            combine(gradients[0], (1, gradients[0]), (1, correction))
         self._run(lambda: self.algorithm.absorb(self.state, gradients, self.channels, self._hyper(self.step - 1)))
 
     def advance(self, rate: Rate, shrink: Rate = 1.0) -> None:
@@ -62,6 +72,15 @@ class Agent:
         if self.step % CHECKED_EVERY == 0:
             self.check()
 
+    def begin_advance(self, rate: Rate) -> Pending[Any] | None:
+        """Like `advance`, but returns before the messages of methods that can leave them under way have arrived."""
+        self.rate = rate
+        arriving: list[Pending[Any] | None] = []
+        self._run(lambda: arriving.append(self.algorithm.advance(self.state, self.channels, self._hyper(self.step))))
+        self.step += 1
+        pending = arriving[0]
+        return None if pending is None else Pending(lambda: self._run(pending.wait), pending.under_way)
+
     def _advance(self) -> None:
         arriving = self.algorithm.advance(self.state, self.channels, self._hyper(self.step))
         if arriving is not None:  # the user's next forward pass is at the model that the message makes
@@ -72,7 +91,9 @@ class Agent:
         self._run(self.channels.check)
 
     def _hyper(self, t: int) -> Hyper:
-        return self.algorithm.hyper(t, **{self._rate_name: self.rate})
+        hyper = self.algorithm.hyper(t, **{self._rate_name: self.rate})
+        hyper.path = self.path
+        return hyper
 
     def _run(self, half_step: Any) -> None:
         try:
@@ -91,7 +112,7 @@ class Agent:
         """All that must be saved, as plain containers of tensors and numbers."""
         self.check()
         rows = self.state.rows()
-        names = [next((name for name, row in rows.items() if row is point), None) for point in self.points]
+        names = [_name_of(point, rows) for point in self.points]
         if None in names:
             raise TypeError(
                 f"{self.algorithm.name} needs gradients at rows that are not in its state, so it cannot be saved"
@@ -99,7 +120,9 @@ class Agent:
         return {
             "step": self.step,
             "rate": self.rate,
+            "path": self.path,
             "points": names,
+            "correction": _name_of(self.state.correction, rows),
             "state": rows,
             "links": self.channels.rows(),
             "rounds": self.channels.rounds(),
@@ -111,5 +134,13 @@ class Agent:
             row.copy_(saved["state"][name])
         self.channels.load(saved["links"], saved["rounds"])
         self.state.points = tuple(getattr(self.state, name) for name in saved["points"])
-        rate = saved["rate"]
-        self.step, self.rate = int(saved["step"]), rate.to(self.state.x.device) if isinstance(rate, Tensor) else rate
+        named = saved.get("correction")
+        self.state.correction = None if named is None else getattr(self.state, named)
+        device = self.state.x.device
+        rate, path = (x.to(device) if isinstance(x, Tensor) else x for x in (saved["rate"], saved.get("path", 1.0)))
+        self.step, self.rate, self.path = int(saved["step"]), rate, path
+
+
+def _name_of(wanted: Tensor | None, rows: dict[str, Tensor]) -> str | None:
+    """Which of the rows this is."""
+    return next((name for name, row in rows.items() if row is wanted), None)

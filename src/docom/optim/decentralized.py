@@ -23,10 +23,12 @@ from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.running_statistics import RunningStatistics, measured
 from docom.optim.surroundings import Surroundings, check, plain
 from docom.optim.together import start_from_first, true_anywhere
+from docom.optim.walk import Walk, begun, check_walk
 from docom.schedules import Schedule
 from docom.team import join
 
 OWN = "docom"  # what of a state_dict is this optimizer's own
+COMMON = "the model at the first step (load it before the optimizer is made)"
 
 
 class Decentralized(Optimizer):
@@ -45,6 +47,12 @@ class Decentralized(Optimizer):
         dtype: of the optimizer's own rows: float64 for float64 models, else float32.
         weight_decay: decoupled, of groups that have none of their own: before each step the model is multiplied with
             1 - lr * weight_decay. It is not part of gradients, trackers or momentum.
+        inner: a torch optimizer of the same parameters, for local steps: `step` takes one of its steps, and every so often the
+            method's step on how far they have moved the model. The parameter groups, and with them learning rate schedulers, are
+            then those of the inner optimizer; the algorithm's lr is the outer step size, 1 the plain one.
+        every: with ``inner``, how many of its steps this agent takes between messages, or a time such as "60s". It may differ
+            between agents: a pseudo-gradient is scaled by the mean number of steps over the agent's own.
+        overlap: with ``inner``, how many of its steps are taken while messages travel.
         seed: of compression noise and random topologies.
         peer_timeout: the longest time, in seconds, to wait for a neighbour.
         group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
@@ -53,7 +61,8 @@ class Decentralized(Optimizer):
 
     Each process of the group is one agent. All agents start from agent 0's parameters.
 
-    The first `step` initialises the method from its batch, which plays the part of b0; a larger first batch gives a better start.
+    The first `step` initialises the method from its batch, which plays the part of b0; a larger first batch gives a better
+    start.
     """
 
     # Makes GradScaler call `step` even if this agent's gradients overflowed: the neighbours wait for its message.
@@ -71,6 +80,9 @@ class Decentralized(Optimizer):
         buffers: str = "local",
         dtype: torch.dtype | None = None,
         weight_decay: float = 0.0,
+        inner: Optimizer | None = None,
+        every: int | str = 1,
+        overlap: int = 0,
         seed: int = 0,
         peer_timeout: float = 300.0,
         group: Any = None,
@@ -82,7 +94,17 @@ class Decentralized(Optimizer):
         self.model, self.buffers = model, buffers
         self._agent: Agent | None = None
         self._around: Surroundings | None = None
+        self._walk: Walk | None = None
+        self._flat: Flat
+        self._kept: Tensor | None = None  # the parameters in the middle of a walk, while they hold the average
         super().__init__(params, {"lr": self._rate_schedule.value, "weight_decay": weight_decay})
+        if inner is not None:
+            check_walk(algorithm, inner, every, overlap, weight_decay, self.param_groups)
+            self.param_groups = inner.param_groups
+        elif every != 1 or overlap:
+            raise ValueError(
+                "every and overlap belong to local steps: give inner, a torch optimizer of the same parameters"
+            )
         self._team = join(os.environ, backend, peer_timeout, parameters.check(self.param_groups), group)
         self._team.agents(self._team.world)  # one per process
         self._around = Surroundings(algorithm, self._team, topology, weights, compressor, seed)
@@ -90,6 +112,8 @@ class Decentralized(Optimizer):
         self._statistics = RunningStatistics(model if buffers == "average" else None, self.dtype)
         self._measured: dict[str, float] = {}
         self._sent_before = 0
+        if inner is not None:
+            self._walk = Walk(inner, every, overlap, algorithm.corrects, self._team)
         self._begin_together([p for group in self.param_groups for p in group["params"]])
         if model is not None:
             start_from_first(self._team, model.buffers())
@@ -104,6 +128,8 @@ class Decentralized(Optimizer):
             Methods that compare two models on one batch run it twice and require it; for others ``step()`` after
             ``backward()`` is enough.
         """
+        if self._walk is not None:
+            return self._walk_on(self._walk, closure)
         two = self.algorithm.points_per_step > 1
         overflow = getattr(self, "found_inf", None)  # what a GradScaler has found, if there is one
         if (reason := why_not(self.algorithm, closure is not None, overflow is not None)) is not None:
@@ -126,6 +152,57 @@ class Decentralized(Optimizer):
         self._statistics.mix()
         return loss
 
+    def _walk_on(self, walk: Walk, closure: Callable[[], Any] | None) -> Any:
+        """One inner step, and the method's step if it is time for it."""
+        overflow, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
+        if (reason := why_not(self.algorithm, closure is not None, overflow is not None)) is not None:
+            raise RuntimeError(self._at(reason))
+        if self._kept is not None:
+            raise RuntimeError(self._at("the parameters hold the average of all agents; call restore_() to continue"))
+        if walk.start is None:
+            self._begin_walk(walk)
+        loss = None
+        if overflow is not None and bool(overflow):
+            walk.count()  # no step: this agent's gradients overflowed in fp16
+        else:
+            correction = None if self._agent is None else self._agent.state.correction
+            loss = walk.step(self._flat, closure, correction, scale)
+        if walk.arrives and self._agent is not None:
+            walk.finish()
+            walk.take_up(self._flat, self._agent.points[0])
+        if walk.due:
+            self._exchange(walk)
+        return loss
+
+    def _begin_walk(self, walk: Walk) -> None:
+        """The first walk starts from the common model."""
+        if self._flat.thawed() is not None:
+            self._flat = Flat(self.param_groups, self.dtype)
+        x0 = self._flat.row()
+        self._agree({COMMON: digest(x0)})
+        walk.begin(x0)
+
+    def _exchange(self, walk: Walk) -> None:
+        """The method's step on where the walk has led."""
+        rows = walk.rows(self._flat)
+        path = self._flat.per_group("path", walk.rates)
+        if self._agent is None:
+            assert walk.start is not None
+            gamma = self._surroundings.automatic_gamma(self._flat.layout)
+            self._agent = self._new_agent(walk.start, rows, gamma, path)
+        else:
+            self._agent.path = path
+            self._agent.absorb(rows)
+        rate = self._rate_schedule(self._agent.step)
+        if walk.overlap:
+            walk.begin(self._agent.points[0])
+            walk.leave(self._agent.begin_advance(rate), self._flat)
+        else:
+            self._agent.advance(rate)
+            x = self._agent.points[0]
+            walk.begin(begun(self._flat, x, x))
+        self._statistics.mix()
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, before the first step only; every process must add the same."""
         if self._agent is not None:
@@ -134,6 +211,8 @@ class Decentralized(Optimizer):
                     "a parameter group cannot be added once agents exchange messages; add it before the first step"
                 )
             )
+        if self._walk is not None:
+            raise RuntimeError(self._at("add the group to the inner optimizer before this one is made"))
         parameters.check_keys(len(self.param_groups), param_group, self.algorithm)
         super().add_param_group(param_group)
         if self._around is not None:
@@ -148,6 +227,9 @@ class Decentralized(Optimizer):
         """
         saved = super().state_dict()
         saved[OWN] = {"agent": self.agent, "settings": self._settings(), "started": self._agent is not None}
+        if self._walk is not None and self._walk.start is not None:
+            self._walk.finish()
+            saved[OWN]["walk"] = self._walk.saved(self._flat)
         if self._agent is not None:
             own = {"method": self._agent.saved(), "gamma": self._gamma, "bytes": self._bytes()}
             saved[OWN] |= own | {"statistics": self._statistics.rounds}
@@ -164,19 +246,25 @@ class Decentralized(Optimizer):
         different = [f"{k}: {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v]
         if different:
             raise ValueError(self._at(f"the state is of another run ({'; '.join(different)})"))
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != OWN})
-        for group in self.param_groups:
-            group.setdefault("weight_decay", 0.0)  # as saved before groups had one
+        if self._walk is None:
+            super().load_state_dict({k: v for k, v in state_dict.items() if k != OWN})
+            for group in self.param_groups:
+                group.setdefault("weight_decay", 0.0)  # as saved before groups had one
+        elif "walk" in own:
+            self._walk.finish()
+            self._walk.load(own["walk"], self._flat)
+            self.param_groups = self._walk.inner.param_groups
         if not own["started"]:
             self._agent = None
             return
         if self._agent is None:
             row = self._flat.row()
-            self._agent = self._new_agent(row, row, own["gamma"])
+            self._agent = self._new_agent(row, [row], own["gamma"])
         self._agent.load(own["method"])
         self._sent_before = own["bytes"] - self._team.bytes_sent
         self._statistics.resume(own["statistics"])
-        self._flat.publish(self._agent.points[0])
+        if self._walk is None:
+            self._flat.publish(self._agent.points[0])
 
     def __repr__(self) -> str:
         around = self._surroundings
@@ -204,18 +292,20 @@ class Decentralized(Optimizer):
     def stats(self) -> dict[str, float | None]:
         """The present state of the run, without any communication.
 
-        step: steps done. bytes: what this agent has sent, headers included. wire_bytes: all agents' messages
-        as encoded. bits: one agent's by the papers' formula. consensus_distance, tracking_error: as of the last `measure`,
-        whose step is ``measured_at``; None before.
+        step: steps done, with an inner optimizer rounds of messages, and ``inner_steps`` its steps. bytes: what this agent
+        has sent, headers included. wire_bytes: all agents' messages as encoded. bits: one agent's by the papers' formula.
+        consensus_distance, tracking_error: as of the last `measure`, whose step is ``measured_at``; None before.
         """
         unknown: dict[str, float | None] = {"consensus_distance": None, "tracking_error": None, "measured_at": None}
         step, wire_bytes, bits = 0, 0, 0.0
+        walked = {} if self._walk is None else {"inner_steps": self._walk.all_taken}
         if self._agent is not None:
             step, channels = self._agent.step, self._agent.channels
             wire_bytes = channels.wire_bytes + self._statistics.wire_bytes
             bits = channels.bits + self._statistics.bits
         return {
             "step": step,
+            **walked,
             "bytes": self._bytes(),
             "wire_bytes": wire_bytes,
             "bits": bits,
@@ -238,13 +328,19 @@ class Decentralized(Optimizer):
         """
         if self._agent is None:
             return
+        if self._walk is not None:
+            self._walk.finish()
+            self._kept = self._flat.row() if self._kept is None else self._kept
         self._flat.write(self._mean_model(self._agent))
         self._statistics.average(self._team)
 
     @torch.no_grad()
     def restore_(self) -> None:
         """Put this agent's own model back into the parameters, after `consensus_` or any other change to them."""
-        if self._agent is not None:
+        if self._kept is not None:
+            self._flat.write(self._kept)
+            self._kept = None
+        elif self._agent is not None and self._walk is None:
             self._flat.publish(self._agent.points[0])
 
     # How it is done
@@ -252,9 +348,12 @@ class Decentralized(Optimizer):
     def _begin_together(self, params: Iterable[Tensor]) -> None:
         """Check that all processes were given the same settings, and start from the first one's parameters."""
         self._flat = Flat(self.param_groups, self.dtype)
-        rates = ", ".join(str(group["lr"]) for group in self.param_groups)
-        decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
-        self._agree({"lr": rates, "weight_decay": decays})
+        if self._walk is None:  # an inner optimizer's settings are the agent's own
+            rates = ", ".join(str(group["lr"]) for group in self.param_groups)
+            decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
+            self._agree({"lr": rates, "weight_decay": decays})
+        else:
+            self._agree({})
         with torch.no_grad():
             start_from_first(self._team, params)
 
@@ -262,8 +361,8 @@ class Decentralized(Optimizer):
         """The method before its first step, from the common model and the gradient of the first batch."""
         x0 = self._flat.row()
         self._decay_by(gradient)
-        self._agree({"the model at the first step (load it before the optimizer is made)": digest(x0)})
-        return self._new_agent(x0, gradient, self._surroundings.automatic_gamma(self._flat.layout))
+        self._agree({COMMON: digest(x0)})
+        return self._new_agent(x0, [gradient], self._surroundings.automatic_gamma(self._flat.layout))
 
     def _agree(self, more: dict[str, str]) -> None:
         """Compare the settings, and more, of all agents."""
@@ -272,13 +371,15 @@ class Decentralized(Optimizer):
         except ValueError as error:
             raise ValueError(self._at(str(error))) from None
 
-    def _new_agent(self, x0: Tensor, gradient: Tensor, gamma: dict[str, float]) -> Agent:
+    def _new_agent(self, x0: Tensor, first: list[Tensor], gamma: dict[str, float], path: Rate = 1.0) -> Agent:
         around = self._surroundings
         self._gamma, self.algorithm = gamma, around.algorithm.with_step_sizes(gamma)
         transport = self._team.transport(around.network, self.device)
         self._statistics.open(around.network, transport, len(self.algorithm.channels))
         channels = around.channels(self._flat, transport)
-        return Agent(self.algorithm, channels, self._team, x0, gradient, self._rate(0))
+        walks = self._walk is not None
+        rate = self._rate_schedule(0) if walks else self._rate(0)
+        return Agent(self.algorithm, channels, self._team, x0, first, rate, path, walks)
 
     def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
         """The gradient on the same batch at the old model; model, gradients and generators end as they were."""
@@ -373,7 +474,8 @@ class Decentralized(Optimizer):
         return self._around
 
     def _settings(self) -> dict[str, str]:
-        return self._surroundings.described(self._flat) | {"buffers": self.buffers}
+        walk = {} if self._walk is None else {"overlap": str(self._walk.overlap)}
+        return self._surroundings.described(self._flat) | {"buffers": self.buffers} | walk
 
     def _row_type(self) -> torch.dtype:
         kinds = {p.dtype for group in self.param_groups for p in group["params"] if p.requires_grad}

@@ -91,6 +91,14 @@ class Flat:
         self._filled(row, [None if g is None else g.to_dense() if g.is_sparse else g for g in found])
         return row if scale is None else row.div_(scale.to(row.device, row.dtype))
 
+    def write_gradients(self, row: Tensor) -> None:
+        """Put a row into the parameters' gradients; those that took no part in the loss get one too."""
+        for parameter, part in zip(self.parameters, self._views(row), strict=True):
+            if parameter.grad is None or parameter.grad.is_sparse:
+                parameter.grad = part.to(parameter.dtype, copy=True)
+            else:
+                parameter.grad.copy_(part)
+
     def per_group(self, what: str, values: Sequence[float]) -> float | Tensor:
         """One value per group as a number where all groups have the same, else as one value per coordinate, ``[1, d]``.
 
