@@ -46,7 +46,8 @@ class Hyper:
     def __init__(self, t: int, sizes: Mapping[str, Any], method: str = "the method") -> None:
         self.__dict__.update(sizes)
         self._t, self._method, self._names = t, method, tuple(sizes)
-        self.first, self.path = t == 0, 1.0
+        self.first = t == 0
+        self.path: Any = 1.0
         self.t_was_read = False
 
     @property

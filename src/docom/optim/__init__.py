@@ -12,11 +12,13 @@
 >>> bool(opt.step(closure) < first)
 True
 
-Under ``torchrun`` every process is one agent; under plain ``python`` there is one.
+Under ``torchrun`` every process is one agent; under plain ``python`` there is one. With ``inner=torch.optim.AdamW(...)`` and
+``every=30`` the agents take thirty of its steps between messages. Inside a trainer of another library see `alone`.
 """
 
 from __future__ import annotations
 
+from docom.optim.alone import alone
 from docom.optim.decentralized import Decentralized
 
-__all__ = ["Decentralized"]
+__all__ = ["Decentralized", "alone"]
