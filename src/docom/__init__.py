@@ -30,6 +30,7 @@ _WHERE: dict[str, str | None] = {
         "docom.compressors",
     ),
     **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "Gossip"], "docom.channels"),
+    **dict.fromkeys(["Conditions", "Churn", "Clock"], "docom.conditions"),
     "combine": "docom.numerics",
     "register": "docom.registry",
     "Preset": "docom.presets",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
         Sign,
         TopK,
     )
+    from docom.conditions import Churn, Clock, Conditions
     from docom.numerics import combine
     from docom.presets import Preset, Setting
     from docom.records import Run, plot

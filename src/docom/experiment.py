@@ -14,6 +14,8 @@ from docom import inner as inners
 from docom.algorithms import Algorithm
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
+from docom.conditions import Conditions
+from docom.conditions import parse as parse_conditions
 from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
 from docom.inner import Inner
@@ -52,6 +54,7 @@ class Experiment:
         inner: str | Mapping[str, Any] | Inner | None = None,
         local_steps: int | Sequence[int] | None = None,
         overlap: int = 0,
+        conditions: Mapping[str, Any] | Conditions | None = None,
         processes: int = 1,
     ) -> None:
         dtype = _dtype(dtype)
@@ -66,6 +69,7 @@ class Experiment:
             if not isinstance(device, torch.device) and "cpu" in str(error):  # torch lists all its devices
                 raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
+        self.conditions = parse_conditions(conditions)
         self.network = network(topology, problem.agents, weights, seed)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))

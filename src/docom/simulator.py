@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.algorithms import Algorithm
 from docom.channels import Gossip
 from docom.compressors import Compressor
+from docom.conditions import Conditions
 from docom.diagnostics import Diagnostics
 from docom.experiment import Experiment
 from docom.inner import Inner
@@ -41,6 +42,7 @@ def simulate(
     inner: str | Mapping[str, Any] | Inner | None = None,
     local_steps: int | Sequence[int] | None = None,
     overlap: int = 0,
+    conditions: Mapping[str, Any] | Conditions | None = None,
     progress: bool | Progress = False,
     diagnose: bool = False,
 ) -> Run:
@@ -66,6 +68,7 @@ def simulate(
             the outer step size, 1 the plain one.
         local_steps: inner steps between two messages: a number, or a list with one for each agent.
         overlap: inner steps that an agent takes while its messages travel.
+        conditions: what happens to messages, links and agents: ``docom.Conditions(loss=0.1)``; by default nothing.
         progress: True for a progress bar.
         diagnose: also record the proof's potential and its parts, invariants and the observed contraction
             (see `docom.diagnostics`).
@@ -80,6 +83,7 @@ def simulate(
     experiment = Experiment(
         problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
         dtype=dtype, device=device, x0=x0, exact=exact, inner=inner, local_steps=local_steps, overlap=overlap,
+        conditions=conditions,
     )  # fmt: skip
     if type(steps) is not int or steps < 0:  # True is an int, but no number of steps
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")
