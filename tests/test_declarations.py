@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import docom
 from conftest import least_squares
 from docom import compressors, presets, report, tune
-from docom.algorithms import Channels, Facts, Hyper, State
+from docom.algorithms import CHANGING, Channels, Facts, Hyper, State, standing, survives
 from docom.algorithms.declarations import StepSize
 from docom.capture import StepNumberRead, StepSizes
 from docom.cli.commands import configure
@@ -278,3 +278,35 @@ def test_a_new_method_of_the_package_is_found_at_the_top(monkeypatch: pytest.Mon
     monkeypatch.delitem(vars(docom), "Fresh")
     with pytest.raises(AttributeError, match="docom has no 'Nothing'"):
         docom.Nothing  # noqa: B018
+
+
+# What a method survives
+
+
+def test_methods_declare_known_conditions_and_settings_they_have() -> None:
+    for method in docom.ALGORITHMS.values():
+        standing.check_stands(method)
+    with pytest.raises(TypeError, match="did you mean 'changing'"):
+        standing.check_stands(type("Wrong", (OwnNames,), {"stands": {"chainging": {}}}))
+    with pytest.raises(TypeError, match="did you mean 'mix'"):
+        standing.check_stands(type("Wrong", (OwnNames,), {"stands": {"changing": {"mixx": 1}}}))
+
+
+def test_a_condition_may_need_a_setting() -> None:
+    assert not survives(docom.LED(), CHANGING)
+    assert survives(docom.LED(mixing="lazy"), CHANGING)
+    assert not survives(OwnNames(eta=0.1), CHANGING)
+    with pytest.raises(ValueError, match="unknown condition"):
+        survives(docom.LED(), "rain")
+
+
+def test_a_refusal_names_the_setting_and_the_methods_that_survive() -> None:
+    with pytest.raises(
+        ValueError, match=r"use led with mixing='lazy', or take one of docom, .*proxskip \(mixing=0.5\)"
+    ):
+        docom.algorithms.require(docom.LED(), CHANGING)
+    with pytest.raises(
+        ValueError, match=r"own-names does not say .* from round to round; take one of .*led \(mixing='lazy'\)"
+    ):
+        docom.algorithms.require(OwnNames(eta=0.1), CHANGING)
+    docom.algorithms.require(docom.DoCoM(lr=0.1), CHANGING)

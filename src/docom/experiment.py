@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from docom import inner as inners
-from docom.algorithms import Algorithm
+from docom.algorithms import CHANGING, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.conditions import Conditions
@@ -71,6 +71,8 @@ class Experiment:
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.conditions = parse_conditions(conditions)
         self.network = network(topology, problem.agents, weights, seed)
+        if self.network.changes:
+            require(algorithm, CHANGING)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
         self.start = _start(problem, x0, seed)

@@ -18,6 +18,9 @@ from docom.algorithms.declarations import StepSize as StepSize, compressor_of as
 from docom.algorithms.declarations import consensus_step as consensus_step, learning_rate as learning_rate
 from docom.algorithms.declarations import step_size as step_size
 from docom.algorithms.registry import ALGORITHMS as ALGORITHMS, find as find, register as register, title as title
+from docom.algorithms.registry import require as require
+from docom.algorithms.standing import CHANGING as CHANGING, CONDITIONS as CONDITIONS, DIRECTED as DIRECTED
+from docom.algorithms.standing import LOSSY as LOSSY, MEMBERS as MEMBERS, Stands as Stands, survives as survives
 
 from docom.algorithms.docom import DoCoM as DoCoM
 from docom.algorithms.beer import BEER as BEER

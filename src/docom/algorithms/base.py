@@ -26,6 +26,7 @@ from torch import Tensor
 from docom import schedules
 from docom.algorithms import declarations
 from docom.algorithms.declarations import AUTO, StepSize
+from docom.algorithms.standing import Stands
 from docom.channels import Channels
 from docom.layout import Layout
 from docom.schedules import Schedule, Scheduled
@@ -140,6 +141,8 @@ class Algorithm(ABC):
     plain_inner: ClassVar[bool] = False
     # The number of local steps of every round is drawn, the same for all agents.
     random_phases: ClassVar[bool] = False
+    # The conditions that it survives, each with the settings that it needs for that; see `docom.algorithms.standing`.
+    stands: ClassVar[Stands] = {}
 
     def __post_init__(self) -> None:
         if self.b0 is not None and self.b0 != "full" and not (type(self.b0) is int and self.b0 >= 1):

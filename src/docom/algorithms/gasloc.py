@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
+from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine, combine_in_turn
 from docom.transports import Pending
 
@@ -43,6 +44,7 @@ class GASLoC(Algorithm):
 
     name: ClassVar[str] = "gasloc"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
+    stands: ClassVar[Stands] = {CHANGING: {}}
     facts: ClassVar[Facts] = Facts(
         paper="GASLoC, 2025",
         messages="1 compressed",

@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
+from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine
 
 
@@ -40,6 +41,7 @@ class KGT(Algorithm):
 
     name: ClassVar[str] = "k-gt"
     channels: ClassVar[dict[str, str]] = {"correction": "uncompressed", "model": "uncompressed"}
+    stands: ClassVar[Stands] = {CHANGING: {}}
     corrects: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(
         paper="Liu et al. 2023",

@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
+from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine
 
 
@@ -41,6 +42,7 @@ class LED(Algorithm):
 
     name: ClassVar[str] = "led"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
+    stands: ClassVar[Stands] = {CHANGING: {"mixing": "lazy"}}
     corrects: ClassVar[bool] = True
     plain_inner: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from docom.algorithms import standing
 from docom.algorithms.base import Algorithm
 from docom.names import check_name, nearest
 
@@ -16,6 +17,7 @@ def register(method: Method) -> Method:
     """Make a method known by its name; what it declares is checked. Users' things of every kind go through `docom.register`."""
     check_name(method, ALGORITHMS.get(getattr(method, "name", "")))
     method.step_sizes()
+    standing.check_stands(method)
     ALGORITHMS[method.name] = method
     return method
 
@@ -31,3 +33,9 @@ def title(name: str) -> str:
     """What people call the method of that name."""
     method = ALGORITHMS.get(name)
     return (method.facts.title if method is not None else "") or name
+
+
+def require(algorithm: Algorithm, condition: str) -> None:
+    """Refuse a method that does not survive a condition (see `docom.algorithms.standing`), naming those that do."""
+    if not standing.survives(algorithm, condition):
+        raise standing.refusal(algorithm, condition, ALGORITHMS.values())

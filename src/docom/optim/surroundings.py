@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from docom.algorithms import Algorithm
+from docom.algorithms import CHANGING, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.consensus import channel_gossip, resolve_gamma
@@ -36,6 +36,8 @@ class Surroundings:
     ) -> None:
         self.algorithm, self.team, self.seed = algorithm, team, seed
         self.network = network(topology, team.world, weights, seed)
+        if self.network.changes:
+            require(algorithm, CHANGING)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
 
     @property
