@@ -36,6 +36,7 @@ _WHERE: dict[str, str | None] = {
     "Preset": "docom.presets",
     "Setting": "docom.presets",
     "simulate": "docom.simulator",
+    "Site": "docom.sites",
     "Run": "docom.records",
     "plot": "docom.records",
     "Network": "docom.weights",
@@ -124,4 +125,5 @@ if TYPE_CHECKING:
     from docom.records import Run, plot
     from docom.registry import register
     from docom.simulator import simulate
+    from docom.sites import Site
     from docom.weights import Network, network

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from docom.cli.site_app import site_app
+
 app = typer.Typer(
     name="docom",
     help="Decentralised optimisation with compressed communication.",
@@ -38,6 +40,7 @@ def program(
 
 data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(site_app, name="site")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
 Overwrite = Annotated[

@@ -1,0 +1,352 @@
+"""The members' file, ``federation.yaml``: which sites train together, how they are known and reached, and what they run.
+
+All sites have the same file; its digest is compared when two sites first meet. The order of the members is that of the agents.
+
+>>> print(EXAMPLE)                                                                            # doctest: +ELLIPSIS
+name: heart-study
+...
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docom.config import LONGEST_TEXT, RunConfig, read_yaml
+from docom.names import nearest
+from docom.sites.keys import check_key, check_name
+from docom.weights import Network, network
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+EXAMPLE = """\
+name: heart-study              # of the run: with another name it is another run
+members:                       # in the order of the agents
+  - name: basel
+    key: '...'                 # what `docom site keys basel` prints there
+    address: basel.example.org:7070
+  - name: bern                 # no address: a site that can only open connections itself
+    key: '...'
+  - name: chur
+    key: '...'
+    address: 198.51.100.7:7070
+links:                         # or topology: ring
+  - [bern, basel]              # the first one opens the connection, if the second one has an address
+  - [bern, chur]
+  - [basel, chur]
+patience: 600                  # seconds until a silent neighbour is given up
+run:                           # for `docom site run`; settings of `docom run`
+  preset: synthetic
+  steps: 1000
+"""
+
+MOST_MEMBERS = 1000
+MOST_SECONDS = 30 * 24 * 3600.0
+LONGEST_HOST = 253
+KEYS = ("name", "members", "links", "topology", "weights", "patience", "heartbeat", "log", "run")
+NEEDED = ("name", "members")
+MEMBER_KEYS = ("name", "key", "address")
+DEFAULTS: dict[str, float] = {"patience": 600.0, "heartbeat": 5.0, "log": 512.0}
+# Settings of a run that the members' file says itself, or that each site decides for itself.
+NOT_HERE = {
+    "agents": "it is the number of members",
+    "topology": "write it beside run, or give links",
+    "weights": "write it beside run",
+    "device": "each site chooses its own: docom site run --device",
+    "plugins": "sites do not run code that comes with a file",
+    "diagnose": "diagnoses need all agents' state in one place; simulate the run with --diagnose",
+    "stop_on_divergence": "it needs --diagnose; simulate the run",
+}
+HOST = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a site is reached, or listens.
+
+    >>> Address.parse("[2001:db8::7]:7070").url
+    'tcp://[2001:db8::7]:7070'
+    """
+
+    host: str
+    port: int
+
+    @staticmethod
+    def parse(given: object, any_host: bool = False) -> Address:
+        """An address from ``host:port``; with ``any_host``, ``*:port`` stands for all addresses of the machine."""
+        text = given if isinstance(given, str) else ""
+        host, colon, port = text.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        known = _is_ip(bare, 6 if bare != host else 4) or (
+            bare == host and len(host) <= LONGEST_HOST and HOST.match(host)
+        )
+        if not (colon and port.isascii() and port.isdigit() and 1 <= int(port[:6]) < 2**16):
+            raise ValueError(
+                f"an address is host:port with a port of 1 to 65535, such as basel.example.org:7070; got {given!r}"
+            )
+        if not known and not (any_host and host == "*"):
+            raise ValueError(
+                f"{given!r} has no host that is understood; examples: basel.example.org:7070, 198.51.100.7:7070, "
+                "[2001:db8::7]:7070"
+            )
+        return Address(bare, int(port))
+
+    @property
+    def url(self) -> str:
+        """As libzmq writes it."""
+        return f"tcp://{self}"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One site as the others know it. address: None for a site that cannot be reached from outside."""
+
+    name: str
+    key: str
+    address: Address | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The checked content of a members' file.
+
+    links: pairs of positions in ``members``; the first of a pair opens the connection if the second has an address, else the
+        second does.
+    patience: seconds to wait for a silent neighbour.
+    heartbeat: seconds between signs of life on a link where nothing else is sent.
+    log: megabytes of messages per neighbour that a site keeps until the neighbour has saved what it made of them.
+    content: the file's values, as they are compared.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    links: tuple[tuple[int, int], ...]
+    network: Network
+    patience: float
+    heartbeat: float
+    log: float
+    run: Mapping[str, Any]
+    content: Mapping[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all members, in the order of the agents."""
+        return [member.name for member in self.members]
+
+    def position(self, name: str) -> int:
+        """The number of a member: its agent."""
+        if name not in self.names:
+            raise nearest("member", name, self.names)
+        return self.names.index(name)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of everything in the file; comments and layout do not count."""
+        return sha256(json.dumps(dict(self.content), sort_keys=True).encode()).hexdigest()
+
+    def neighbours(self, member: int) -> list[int]:
+        """The members with which this one has a link, ascending."""
+        return sorted({j for link in self.links if member in link for j in link if j != member})
+
+    def opens(self, member: int, other: int) -> bool:
+        """Whether it is this member that opens the connection of a link."""
+        if (member, other) in self.links:
+            return self.members[other].address is not None
+        return self.members[member].address is None
+
+    def differences(self, theirs: Mapping[str, str], whose: str) -> list[str]:
+        """What another site's file says otherwise."""
+        return differences(self.content, theirs, whose)
+
+
+def differences(mine: Mapping[str, str], theirs: Mapping[str, str], whose: str) -> list[str]:
+    """The facts that differ, in words."""
+    names = [name for name in sorted(mine.keys() | theirs.keys()) if mine.get(name) != theirs.get(name)]
+    return [f"{name}: {_short(theirs.get(name))} at {whose}, {_short(mine.get(name))} here" for name in names]
+
+
+def _short(text: str | None) -> str:
+    return "nothing" if text is None else text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read(path: str | Path) -> Federation:
+    """The members' file at a path."""
+    try:
+        values = read_yaml(Path(path))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"there is no members' file {path}; `docom site init {path}` writes one to start from"
+        ) from None
+    try:
+        return from_values(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def from_values(values: Any) -> Federation:
+    """A federation from the plain values of a file."""
+    if not isinstance(values, dict):
+        raise ValueError(f"a members' file is a mapping of settings, got {type(values).__name__}")
+    for key in values:
+        if key not in KEYS:
+            raise nearest("setting", str(key), KEYS)
+    for needed in NEEDED:
+        if needed not in values:
+            raise ValueError(f"the members' file lacks {needed!r}")
+    members = _members(values["members"])
+    run = _run(values.get("run"))
+    seconds = {name: _seconds(name, values.get(name, default)) for name, default in DEFAULTS.items()}
+    if 2 * seconds["heartbeat"] > seconds["patience"]:
+        raise ValueError(
+            f"patience must be at least twice heartbeat, got {seconds['patience']:g} and {seconds['heartbeat']:g}"
+        )
+    graph, links = _graph(values, [member.name for member in members], run)
+    for i, j in links:
+        if members[i].address is None and members[j].address is None:
+            raise ValueError(
+                f"{members[i].name} and {members[j].name} have a link, but neither has an address, so that none can open the "
+                "connection; give one an address, or leave out the link"
+            )
+    name = check_name(values["name"])
+    return Federation(
+        name, members, links, graph, seconds["patience"], seconds["heartbeat"], seconds["log"], run,
+        _content(name, members, links, graph, seconds, run),
+    )  # fmt: skip
+
+
+def _content(
+    name: str, members: Sequence[Member], links: Sequence[tuple[int, int]], graph: Network, seconds: Mapping[str, float],
+    run: Mapping[str, Any],
+) -> dict[str, str]:  # fmt: skip
+    """What is compared between sites, a line each."""
+    found = {"name": name, "members": ", ".join(member.name for member in members)}
+    for member in members:
+        found[f"key of {member.name}"] = member.key
+        found[f"address of {member.name}"] = "none" if member.address is None else str(member.address)
+    found["links"] = ", ".join(f"{members[i].name} {members[j].name}" for i, j in sorted(links))
+    found["weights"] = sha256(graph.matrix.tobytes()).hexdigest()[:16]
+    found |= {key: f"{value:g}" for key, value in seconds.items()}
+    return found | {f"run {key}": json.dumps(run[key], sort_keys=True, default=str) for key in sorted(run)}
+
+
+def _members(given: Any) -> tuple[Member, ...]:
+    if not isinstance(given, list) or not 2 <= len(given) <= MOST_MEMBERS:
+        count = f", got {len(given)}" if isinstance(given, list) else ""
+        raise ValueError(f"members is a list of 2 to {MOST_MEMBERS} sites, each with a name and a key{count}")
+    found = tuple(_member(number, one) for number, one in enumerate(given, 1))
+    for what, several in (("name", [m.name for m in found]), ("key", [m.key for m in found])):
+        if twice := next((text for position, text in enumerate(several) if text in several[:position]), None):
+            both = " and ".join(m.name for m in found if twice in (m.name, m.key))
+            raise ValueError(f"members: the {what} {twice!r} occurs twice ({both}); each site has its own")
+    addresses = [str(m.address) for m in found if m.address is not None]
+    if twice := next((text for position, text in enumerate(addresses) if text in addresses[:position]), None):
+        raise ValueError(f"members: the address {twice} occurs twice; each site has its own")
+    return found
+
+
+def _member(number: int, given: Any) -> Member:
+    if not isinstance(given, dict):
+        raise ValueError(f"member {number} is a mapping such as {{name: basel, key: '...'}}, got {str(given)[:60]!r}")
+    for key in given:
+        if key not in MEMBER_KEYS:
+            raise nearest(f"setting of member {number}", str(key), MEMBER_KEYS)
+    for needed in ("name", "key"):
+        if needed not in given:
+            raise ValueError(f"member {number} lacks {needed!r}")
+    name = check_name(given["name"])
+    address = given.get("address")
+    try:
+        return Member(name, check_key(given["key"], name), None if address is None else Address.parse(address))
+    except ValueError as error:
+        raise ValueError(f"member {name}: {error}") from None
+
+
+def _seconds(name: str, given: Any) -> float:
+    if type(given) not in (int, float) or not isfinite(given) or not 0 < given <= MOST_SECONDS:
+        unit = "megabytes" if name == "log" else "seconds"
+        raise ValueError(f"{name} is a number of {unit} > 0 and at most {MOST_SECONDS:.0f}, got {given!r}")
+    return float(given)
+
+
+def _graph(
+    values: Mapping[str, Any], names: list[str], run: Mapping[str, Any]
+) -> tuple[Network, tuple[tuple[int, int], ...]]:
+    """The network of the sites and its links, in the order in which connections are opened."""
+    weights, topology, links = values.get("weights"), values.get("topology"), values.get("links")
+    if weights is not None and not isinstance(weights, str):
+        raise ValueError(f"weights is a name such as metropolis, got {weights!r}")
+    if (topology is None) == (links is None):
+        raise ValueError("a members' file has either topology, such as ring, or links, such as [[basel, bern]]")
+    if topology is not None and not (isinstance(topology, str) and len(topology) <= LONGEST_TEXT):
+        raise ValueError(f"topology is a name such as ring, got {str(topology)[:60]!r}")
+    seed = run.get("seed", 0)
+    if topology is not None:
+        named = network(topology, len(names), weights, seed)
+        return named, named.edges
+    pairs = _links(links, names)
+    return network(_as_graph(pairs, len(names)), len(names), weights, seed), pairs
+
+
+def _links(given: Any, names: list[str]) -> tuple[tuple[int, int], ...]:
+    most = len(names) * (len(names) - 1) // 2
+    if not isinstance(given, list) or not 1 <= len(given) <= most:
+        raise ValueError(f"links is a list of 1 to {most} pairs of members, such as [[basel, bern]]")
+    found: list[tuple[int, int]] = []
+    for pair in given:
+        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
+            raise ValueError(f"a link is a pair of members such as [basel, bern], got {str(pair)[:60]}")
+        for name in pair:
+            if name not in names:
+                raise nearest("member", name, names)
+        i, j = names.index(pair[0]), names.index(pair[1])
+        if i == j or (i, j) in found or (j, i) in found:
+            raise ValueError(
+                f"the link [{pair[0]}, {pair[1]}] " + ("joins a site to itself" if i == j else "occurs twice")
+            )
+        found.append((i, j))
+    return tuple(found)
+
+
+def _as_graph(pairs: Sequence[tuple[int, int]], n: int) -> nx.Graph[int]:
+    import networkx as nx
+
+    graph: nx.Graph[int] = nx.empty_graph(n)
+    graph.add_edges_from(pairs)
+    return graph
+
+
+def _run(given: Any) -> dict[str, Any]:
+    """The settings of a run; their values are checked when it is built."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise ValueError(f"run is a mapping of settings such as {{preset: synthetic}}, got {str(given)[:60]!r}")
+    known = [field.name for field in fields(RunConfig) if field.name not in NOT_HERE]
+    for key in given:
+        if key in NOT_HERE:
+            raise ValueError(f"run: {key} does not belong here: {NOT_HERE[key]}")
+        if key not in known:
+            raise nearest("setting of run", str(key), known)
+    seed = given.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise ValueError(f"run: seed is a whole number >= 0, got {seed!r}")
+    return {str(key): value for key, value in given.items()}
+
+
+def _is_ip(host: str, version: int) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == version
+    except ValueError:
+        return False
