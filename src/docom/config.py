@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from docom import inner as inners
 from docom import plugins
 from docom.algorithms import Algorithm, find
+from docom.local_settings import OUTER, check_local_steps
 from docom.names import nearest
 from docom.problems import Problem, named
 
@@ -27,6 +29,7 @@ MOST = {"steps": 10**12, "eval_every": 10**12, "seed": 2**63 - 1, "agents": 10**
 TEXTS = ("weights", "until", "preset", "label")  # that may be left out
 LONGEST_TEXT, LONGEST_FILE = 200, 2**20
 PRESET = re.compile(r"^[A-Za-z0-9][\w.+-]*$")  # a name, which also becomes a part of a folder's
+WHERE_GIVEN = ("inner", "local_steps", "overlap", "plugins")  # in files; earlier runs, which do not have them, go on
 MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "threads")
 
 
@@ -48,6 +51,9 @@ class RunConfig:
     device: str = "cpu"
     exact: bool = False
     threads: int | None = None
+    inner: str | dict[str, Any] | None = None
+    local_steps: int | list[int] | None = None
+    overlap: int = 0
     eval_every: int = 100
     eval_samples: int | None = None
     grad_every: int | None = None
@@ -89,7 +95,12 @@ class RunConfig:
         for name in ("exact", "diagnose", "stop_on_divergence"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false, got {getattr(self, name)!r}")
-        self.build_algorithm()
+        algorithm = self.build_algorithm()
+        check_local_steps(algorithm, self.build_inner(), self.local_steps, self.overlap, self.agents)
+        if self.inner is not None and (self.diagnose or self.stop_on_divergence):
+            raise ValueError(
+                "diagnose and stop_on_divergence follow the paper's proof, which is about gradients; leave them out with inner"
+            )
 
     def build_algorithm(self) -> Algorithm:
         """The method with its step sizes."""
@@ -106,12 +117,20 @@ class RunConfig:
             if value is None and known[name] is not None:
                 raise ValueError(f"{self.algorithm}: {name} is empty; give it a value, or leave it out")
         hyper = dict(self.hyper)
+        if self.inner is not None and known.get(rate := kind.learning_rate_name() or "") is MISSING:
+            hyper.setdefault(rate, OUTER)  # it is the outer step size then
         for name, default in known.items():
             if default is MISSING and name not in hyper:
                 what = "a learning rate" if name == kind.learning_rate_name() else name
                 option = f"--{name}" if name in OPTIONS else f"--set {name}=..."
                 raise ValueError(f"{self.algorithm} needs {what}: give {option}, or {name} under hyper: in the file")
         return kind(**hyper)
+
+    def build_inner(self) -> inners.Inner | None:
+        """The inner optimizer of local steps, if there are any."""
+        if not isinstance(self.inner, str | dict | None):
+            raise ValueError(f"inner is a text such as {inners.EXAMPLE}, or a mapping with a name, got {self.inner!r}")
+        return inners.parse(self.inner)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -123,8 +142,8 @@ class RunConfig:
         return named.build(str(self.problem["name"]), self.options, self.agents, home)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; plugins only where there are any."""
-        return {key: value for key, value in asdict(self).items() if key != "plugins" or value}
+        """As plain values; plugins and local steps only where there are any."""
+        return {key: value for key, value in asdict(self).items() if key not in WHERE_GIVEN or value}
 
 
 def from_dict(values: dict[str, Any], folder: Path = Path()) -> RunConfig:

@@ -20,7 +20,8 @@ from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
 from docom.inner import Inner
 from docom.layout import Layout
-from docom.local_steps import LocalSteps, check_steps
+from docom.local_settings import check_local_steps, warn_of_drift
+from docom.local_steps import LocalSteps
 from docom.loop import Training
 from docom.names import nearest
 from docom.oracles import Oracle, ProblemOracle
@@ -74,7 +75,7 @@ class Experiment:
         if self.network.changes:
             require(algorithm, CHANGING)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
-        check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes))
+        check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes), inners.parse(inner))
         self.start = _start(problem, x0, seed)
         self.algorithm, self.measured = resolve_gamma(algorithm, self.gossip, self.network, problem.layout)
         self.batch_size, self.seed, self.dtype, self.device, self.exact = (
@@ -87,6 +88,15 @@ class Experiment:
         self.problem = problem.to(dtype, device)
         self.inner, self.overlap = inners.parse(inner), overlap
         self.local_steps = check_local_steps(algorithm, self.inner, local_steps, overlap, problem.agents)
+        warn_of_drift(algorithm, self.local_steps)
+
+    @property
+    def walk(self) -> dict[str, Any]:
+        """The inner optimizer, the local steps of the agents and the overlap, for people; empty without local steps."""
+        if self.inner is None:
+            return {}
+        steps = self.local_steps[0] if len(set(self.local_steps)) == 1 else self.local_steps
+        return {"inner": self.inner.spec, "local_steps": steps, "overlap": self.overlap}
 
     def begin(self, transport: Transport | None = None) -> Training:
         """The run before its first step: of the agents of a transport, or of all of them in this process."""
@@ -140,51 +150,18 @@ class Experiment:
         return Run(final, training.records, description, self.problem.model)
 
 
-def check_local_steps(
-    algorithm: Algorithm, inner: Inner | None, steps: object, overlap: object, agents: int
-) -> list[int]:
-    """The local steps of every agent, empty without an inner optimizer; raises for what does not go together."""
-    if type(overlap) is not int or overlap < 0:
-        raise ValueError(f"overlap is a number of inner steps >= 0, got {overlap!r}")
-    if inner is None:
-        if steps is not None or overlap:
-            raise ValueError(
-                "local steps need an inner optimizer: give inner, such as docom.inner.AdamW(lr=1e-3) or --inner adamw:lr=1e-3"
-            )
-        return []
-    counts = check_steps(1 if steps is None else steps, agents)
-    if overlap >= max(2, min(counts)):
-        raise ValueError(f"overlap={overlap} must be less than the local steps of every agent ({min(counts)} at least)")
-    name = algorithm.name
-    if algorithm.points_per_step > 1:
-        raise ValueError(
-            f"{name} compares two gradients on the same batch, and with local steps it would need two walks on the same batches; "
-            "take a method with one gradient per step (docom with beta=1, choco-sgd, diloco, compressed-k-gt, ...)"
-        )
-    if algorithm.b0 is not None:
-        raise ValueError(f"{name}: b0 is the size of the first gradient's batch; with local steps leave it out")
-    if algorithm.plain_inner and not inner.is_plain:
-        raise ValueError(
-            f"{name} divides by the inner step size, and so needs plain SGD inside: docom.inner.SGD(lr=...)"
-        )
-    if (algorithm.plain_inner or algorithm.random_phases) and len(set(counts)) > 1:
-        raise ValueError(f"{name} needs the same number of local steps at all agents, got {counts}")
-    if algorithm.random_phases and overlap:
-        raise ValueError(f"{name} draws the number of local steps, so that overlap must be 0")
-    if algorithm.tracked is not None and max(counts) > 1:
-        warnings.warn(
-            f"{name} tracks pseudo-gradients, which does not remove the drift of local steps where agents have different data; "
-            "compressed-k-gt and k-gt correct it",
-            stacklevel=4,
-        )
-    return counts
-
-
 def check_memory(
-    problem: Problem, algorithm: Algorithm, dtype: torch.dtype, device: str | torch.device, agents: int
+    problem: Problem,
+    algorithm: Algorithm,
+    dtype: torch.dtype,
+    device: str | torch.device,
+    agents: int,
+    inner: Inner | None = None,
 ) -> None:
     """Raise, before anything is allocated, for a run that does not fit into memory, given the agents in this process."""
     rows = algorithm.facts.memory + algorithm.points_per_step + 3  # gradients, one message, two rows of an evaluation
+    if inner is not None:  # where the walk is, the sum of its gradients, and the inner optimizer's own
+        rows += 2 + inner.memory
     item = torch.finfo(dtype).bits // 8
     needed = rows * agents * problem.dimension * item + 2 * problem.data_bytes()
     if torch.device(device).type == "cuda":

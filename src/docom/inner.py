@@ -39,6 +39,7 @@ class Inner(ABC):
     clip: float | None = None
 
     name: ClassVar[str]
+    grid: ClassVar[tuple[float, ...]] = (1e-4, 3e-4, 1e-3, 3e-3)  # the step sizes that `docom tune` tries
     elementwise: ClassVar[bool] = True  # every coordinate is treated alike, so that agents may share one tensor
     plain: ClassVar[bool] = False  # see `is_plain`
 
@@ -55,9 +56,20 @@ class Inner(ABC):
         return schedules.parse(self.lr)
 
     @property
+    def spec(self) -> str:
+        """As text: ``adamw:lr=0.001,weight_decay=0.1``, without the settings that have their usual values."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return f"{self.name}:" + ",".join(f"{name}={_written(given[name])}" for name in sorted(given, key="lr".__ne__))
+
+    @property
     def is_plain(self) -> bool:
         """Whether a step is ``x - lr gradient`` and nothing else, as methods need that divide by the inner step size."""
         return False
+
+    @property
+    @abstractmethod
+    def memory(self) -> int:
+        """Rows of d numbers that the optimizer keeps for each agent."""
 
     @abstractmethod
     def optimizers(self, parameters: Sequence[Tensor], on_gpu: bool) -> list[Optimizer]:
@@ -81,11 +93,17 @@ class SGD(Inner):
     weight_decay: float = 0.0
 
     name: ClassVar[str] = "sgd"
+    grid: ClassVar[tuple[float, ...]] = (0.1, 0.01, 0.001)
 
     @property
     def is_plain(self) -> bool:
         """See `Inner.is_plain`."""
         return self.momentum == 0 and self.weight_decay == 0
+
+    @property
+    def memory(self) -> int:
+        """See `Inner.memory`."""
+        return int(self.momentum > 0)
 
     def optimizers(self, parameters: Sequence[Tensor], on_gpu: bool) -> list[Optimizer]:
         """See `Inner.optimizers`."""
@@ -104,6 +122,12 @@ class Adam(Inner):
 
     name: ClassVar[str] = "adam"
     kind: ClassVar[type[torch.optim.Adam]] = torch.optim.Adam
+    memory: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if len(self.betas) != 2:
+            raise ValueError(f"{self.name}: betas are two numbers, as in betas=0.9/0.95, got {self.betas}")
+        super().__post_init__()
 
     def optimizers(self, parameters: Sequence[Tensor], on_gpu: bool) -> list[Optimizer]:
         """See `Inner.optimizers`."""
@@ -138,7 +162,9 @@ class Muon(Inner):
     adamw_lr: float = 1e-3
 
     name: ClassVar[str] = "muon"
+    grid: ClassVar[tuple[float, ...]] = (1e-3, 3e-3, 1e-2, 3e-2)
     elementwise: ClassVar[bool] = False
+    memory: ClassVar[int] = 2
 
     def optimizers(self, parameters: Sequence[Tensor], on_gpu: bool) -> list[Optimizer]:
         """See `Inner.optimizers`; the schedule drives Muon's step size only."""
@@ -166,6 +192,12 @@ class Own(Inner):
 
     name: ClassVar[str] = "own"
     elementwise: ClassVar[bool] = False
+    memory: ClassVar[int] = 2  # not known; as Adam's
+
+    @property
+    def spec(self) -> str:
+        """See `Inner.spec`."""
+        return f"own:{getattr(self.make, '__qualname__', 'make')}"
 
     def optimizers(self, parameters: Sequence[Tensor], on_gpu: bool) -> list[Optimizer]:
         """See `Inner.optimizers`."""
@@ -181,18 +213,8 @@ def parse(spec: str | Mapping[str, Any] | Inner | None) -> Inner | None:
     """An inner optimizer from a name with settings, ``"adamw:lr=1e-3"``, or a mapping with a name."""
     if spec is None or isinstance(spec, Inner):
         return spec
-    if isinstance(spec, str):
-        name, positional, named = split_spec(spec)
-        if positional:
-            raise ValueError(f"{spec!r}: settings are given as key=value, as in {EXAMPLE!r}")
-        values: dict[str, Any] = {key: _value(text) for key, text in named.items()}
-    elif isinstance(spec, Mapping):
-        values = {str(key): value for key, value in spec.items()}
-        name = str(values.pop("name", ""))
-    else:
-        raise TypeError(f"inner is an object such as docom.inner.AdamW(lr=1e-3), or a name, got {spec!r}")
-    if name not in INNERS:
-        raise nearest("inner optimizer", name, INNERS)
+    values = settings(spec)
+    name = str(values.pop("name"))
     kind = INNERS[name]
     known = [field.name for field in fields(kind)]
     for key in values:
@@ -200,12 +222,38 @@ def parse(spec: str | Mapping[str, Any] | Inner | None) -> Inner | None:
             raise nearest(f"setting of {name}", key, known)
     if "lr" not in values:
         raise ValueError(f"{name} needs a step size, as in {EXAMPLE!r}")
-    if "betas" in values:
-        values["betas"] = tuple(float(beta) for beta in values["betas"])
     try:
+        if "betas" in values:
+            values["betas"] = tuple(float(beta) for beta in values["betas"])
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{spec!r}: {error} (an example is {EXAMPLE!r})") from None
+
+
+def settings(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """What such a text or mapping says, with the name under "name".
+
+    >>> settings("sgd:lr=0.1,nesterov=true")
+    {'name': 'sgd', 'lr': 0.1, 'nesterov': True}
+    """
+    if isinstance(spec, str):
+        name, positional, named = split_spec(spec)
+        if positional:
+            raise ValueError(f"{spec!r}: settings are given as key=value, as in {EXAMPLE!r}")
+        values: dict[str, Any] = {"name": name} | {key: _value(text) for key, text in named.items()}
+    elif isinstance(spec, Mapping):
+        values = {"name": ""} | {str(key): value for key, value in spec.items()}
+    else:
+        raise TypeError(f"inner is an object such as docom.inner.AdamW(lr=1e-3), or a name, got {spec!r}")
+    if values["name"] not in INNERS:
+        raise nearest("inner optimizer", str(values["name"]), INNERS)
+    return values
+
+
+def with_rate(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Such a mapping with a step size: where there is none, the first that `docom tune` tries."""
+    values = settings(spec)
+    return {"lr": INNERS[values["name"]].grid[0]} | values
 
 
 class Stepper:
@@ -221,6 +269,7 @@ class Stepper:
             self.places += [(some, slice(0, rows.shape[1]), None) for some in agents]
         else:
             self.places += [(slice(i, i + 1), span, shape) for i in range(m) for shape, span in layout.spans()]
+        self.parts = 1 if inner.elementwise else len(list(layout.spans()))  # parameters of an agent
         self.parameters = [self._part(rows, place) for place in self.places]
         self.optimizers = inner.optimizers(self.parameters, rows.device.type == "cuda")
         self.driven = self.optimizers[0]  # whose step size follows the schedule
@@ -251,24 +300,26 @@ class Stepper:
             optimizer.step()
 
     def rows(self) -> dict[str, Tensor]:
-        """The optimizers' state: what belongs to coordinates as ``[m, d]``, numbers of a parameter as ``[m, parameters]``."""
+        """The optimizers' state: what belongs to coordinates as ``[m, d]``, numbers of a parameter as ``[m, parts]``."""
         found: dict[str, Tensor] = {}
         for name, where, value in self._state():
             if name not in found:
-                width = self.rows_.shape[1] if value.dim() else len(self.places)
+                width = self.rows_.shape[1] if value.dim() else self.parts
                 found[name] = torch.zeros(len(self.rows_), width, dtype=value.dtype, device=value.device)
             if value.dim():
                 agents, span, _ = self.places[where]
                 found[name][agents, span] = value.reshape(agents.stop - agents.start, -1)
             else:
-                found[name][:, where] = value
+                found[name][self.places[where][0], where % self.parts] = value
         return found
 
     def load(self, rows: Mapping[str, Tensor]) -> None:
         """Restore what `rows` returned."""
         for name, where, value in self._state():
             agents, span, _ = self.places[where]
-            value.copy_(rows[name][agents, span].reshape(value.shape) if value.dim() else rows[name][0, where])
+            kept = rows[name]
+            number = kept[agents.start, where % self.parts]
+            value.copy_(kept[agents, span].reshape(value.shape) if value.dim() else number)
 
     def _state(self) -> Iterator[tuple[str, int, Tensor]]:
         """Every tensor of the state: its name, the number of its parameter, and itself."""
@@ -290,9 +341,13 @@ def _rate(value: float, parameters: Sequence[Tensor], on_gpu: bool) -> float | T
     return torch.tensor(value, dtype=torch.float32, device=parameters[0].device) if on_gpu else value
 
 
+def _written(value: Any) -> str:
+    return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def _value(text: str) -> Any:
     if "/" in text:
-        return tuple(text.split("/"))
+        return [_value(part) for part in text.split("/")]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

@@ -23,6 +23,7 @@ from docom.inner import Inner
 from docom.numerics import combine
 from docom.oracles import ProblemOracle
 
+MOST_STEPS = 10**9
 WARM_UP = 3  # inner steps taken kernel by kernel on a GPU before one is captured
 
 
@@ -219,11 +220,13 @@ class LocalSteps:
         self.stepper.load({name.removeprefix("inner."): row for name, row in rows.items() if name.startswith("inner.")})
 
 
-def check_steps(given: object, agents: int) -> list[int]:
-    """The number of local steps of every agent, from one number for all or a list."""
-    counts = [given] * agents if type(given) is int else list(given) if isinstance(given, list | tuple) else None
-    if counts is None or not all(type(count) is int and count >= 1 for count in counts):
-        raise ValueError(f"local_steps is a number >= 1, or a list with one for each agent, got {given!r}")
-    if len(counts) != agents:
+def check_steps(given: object, agents: int | None) -> list[int]:
+    """The number of local steps of every agent, from one number for all or a list; agents: None if not known yet."""
+    counts = [given] * (agents or 1) if type(given) is int else list(given) if isinstance(given, list | tuple) else None
+    if not counts or not all(type(count) is int and 1 <= count <= MOST_STEPS for count in counts):
+        raise ValueError(
+            f"local_steps is a number from 1 to {MOST_STEPS:,}, or a list with one for each agent, got {str(given)[:60]}"
+        )
+    if agents is not None and len(counts) != agents:
         raise ValueError(f"local_steps has {len(counts)} numbers, but there are {agents} agents")
     return counts

@@ -21,6 +21,7 @@ class Setting:
 
     instead: what is taken in place of some of the tuned values unless the paper's own are asked for, since long runs with
     those diverge (docs/reproduction.md).
+    inner, local_steps, overlap: of a method that takes local steps; lr is its outer step size then.
     """
 
     algorithm: str
@@ -30,6 +31,9 @@ class Setting:
     ours: bool = False
     steps: int | None = None
     instead: dict[str, Any] = field(default_factory=dict)
+    inner: str | None = None
+    local_steps: int | None = None
+    overlap: int = 0
 
     @property
     def stable(self) -> Setting:
@@ -126,6 +130,8 @@ class Preset:
             "grad_every": self.grad_every,
             "preset": self.name,
             "hyper": setting.hyper,
+            **({} if setting.inner is None else {"inner": setting.inner, "local_steps": setting.local_steps}),
+            **({"overlap": setting.overlap} if setting.overlap else {}),
         }
 
 

@@ -28,6 +28,7 @@ def saver(
     steps: int,
     seed: int,
     gamma: dict[str, Any],
+    walk: dict[str, Any],
 ) -> Callable[[Path, list[Record], Tensor], None]:
     """What `docom.Run.save` calls: all that a folder says of the run, without the run's own variables."""
     algorithm = training.algorithm
@@ -57,6 +58,7 @@ def saver(
         "command": "docom.simulate in Python",
         "gamma": gamma,
         "hyper": {name: str(value) for name, value in hyper.items() if value is not None},
+        **walk,
         "degree": max(network.degrees),
         "network": {
             "name": network.name,
@@ -71,6 +73,7 @@ def saver(
     settings = {
         key: summary[key] for key in ("algorithm", "hyper", "compressor", "topology", "agents", "steps", "seed")
     }
+    settings |= walk
     settings["problem"] = {"name": type(problem).__name__, "dimension": problem.dimension}
     layout = problem.layout
 

@@ -110,7 +110,9 @@ def simulate(
         train(training, steps, measured, every, reached, seed, callback, bar)
     run = experiment.finish(training)
     gamma = {name: found.gamma for name, found in experiment.measured.items()}
-    run.saving = saver(training, experiment.problem, experiment.network, compressor, steps, seed, gamma)
+    run.saving = saver(
+        training, experiment.problem, experiment.network, compressor, steps, seed, gamma, experiment.walk
+    )
     return run
 
 

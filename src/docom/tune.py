@@ -16,8 +16,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
+from docom import inner as inners
 from docom import plugins
 from docom.algorithms import Algorithm, StepSize
+from docom.algorithms.declarations import RATES
 from docom.channels import parse_gossip
 from docom.config import DTYPES, RunConfig, dump
 from docom.consensus import channel_gossip
@@ -33,15 +35,22 @@ OBJECTIVE = "loss_worst"
 LARGEST_RATIO, MOST_GAMMAS, UNKNOWN_DELTA = 2.5, 8, 0.05
 LOOKS = 10  # the least number of evaluations of a trial: without intermediate ones nothing could be stopped early
 
+INNER = "inner."  # begins the name of a setting of the inner optimizer
+OUTER_RATES = (0.5, 1.0)  # of methods whose learning rate is one along gradients, where local steps take its place
+
 Grid = dict[str, list[Any]]
 
 
 def paper_grid(config: RunConfig, layout: Layout) -> Grid:
     """What the method declares for its step sizes: the values that the paper tries, consensus steps from delta upwards."""
     grid: Grid = {}
-    algorithm = config.build_algorithm()
+    algorithm, inner = config.build_algorithm(), config.build_inner()
+    if inner is not None:
+        grid[f"{INNER}lr"] = list(inner.grid)
     for name, size in algorithm.step_sizes().items():
-        if size.grid:
+        if size.learning_rate and inner is not None and size.grid == RATES:  # one along gradients
+            grid[name] = list(OUTER_RATES)
+        elif size.grid:
             grid[name] = list(size.grid)
         elif size.consensus_of and size.like is None:
             grid[name] = _consensus_grid(algorithm, size, config, layout)
@@ -117,9 +126,20 @@ class Search:
 
     def configured(self, values: dict[str, Any]) -> RunConfig:
         """The configuration with these values. A step size with a schedule keeps its shape and starts at the new value."""
+        inside = {n.removeprefix(INNER): value for n, value in values.items() if n.startswith(INNER)}
         before = self.config.hyper
-        changed = {name: _restarted(before.get(name), value) for name, value in values.items()}
-        return replace(self.config, hyper=before | changed)
+        changed = {n: _restarted(before.get(n), value) for n, value in values.items() if not n.startswith(INNER)}
+        return replace(self.config, hyper=before | changed, inner=self._inner_with(inside))
+
+    def _inner_with(self, values: dict[str, Any]) -> str | dict[str, Any] | None:
+        """The inner optimizer with these settings."""
+        if not values:
+            return self.config.inner
+        there = self.config.inner
+        if there is None:
+            raise ValueError(f"the grid has {INNER}{next(iter(values))}, but there is no inner optimizer; give --inner")
+        settings = inners.settings(there)
+        return settings | {name: _restarted(settings.get(name), value) for name, value in values.items()}
 
     def run(self, limit: int | None = None, watcher: Watcher | None = None) -> None:
         """Try all points of the grid, or ``limit`` of them drawn at random (by the configuration's seed)."""

@@ -79,8 +79,8 @@ Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.0
 Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
 Weights = Annotated[str | None, _option("--weights", "uniform, metropolis, lazy or max-degree.")]
 Agents = Annotated[int | None, _option("--agents", "Number of agents.", 1)]
-Steps = Annotated[int | None, _option("--steps", "Number of steps.", 0)]
-Rate = Annotated[str | None, _option("--lr", "Step size: a number or a schedule such as inverse-sqrt:0.1.")]
+Steps = Annotated[int | None, _option("--steps", "Number of steps; with local steps, of rounds of messages.", 0)]
+Rate = Annotated[str | None, _option("--lr", "Step size, with local steps the outer one: a number or a schedule.")]
 Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a schedule or "auto".')]
 Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
 Batch = Annotated[int | None, _option("--batch-size", "Samples drawn per agent and step; 0 for all of its data.", 0)]
@@ -90,6 +90,13 @@ Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.")]
 Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.", 1)]
 Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.")]
 Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.")]
+Inner = Annotated[
+    str | None, _option("--inner", "Inner optimizer, for local steps: adamw:lr=1e-3, sgd:lr=0.1, ...; none for none.")
+]
+LocalSteps = Annotated[
+    str | None, _option("--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.")
+]
+Overlap = Annotated[int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0)]
 Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
 Samples = Annotated[
     int | None,
@@ -115,6 +122,9 @@ def run(
     lr: Rate = None,
     gamma: Gamma = None,
     beta: Beta = None,
+    inner: Inner = None,
+    local_steps: LocalSteps = None,
+    overlap: Overlap = None,
     batch_size: Batch = None,
     seed: Seed = None,
     device: Device = None,
@@ -162,6 +172,7 @@ def run(
         "seed": seed, "device": device, "dtype": dtype, "exact": exact or None, "eval_every": eval_every,
         "eval_samples": eval_samples, "grad_every": grad_every, "until": until, "threads": threads,
         "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
+        **commands.walk(inner, local_steps, overlap),
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
     launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite, tensorboard)
@@ -178,6 +189,9 @@ def compare(
     paper: Annotated[
         bool, typer.Option("--paper", help="The settings the paper itself gives, with its step sizes.")
     ] = False,
+    inner: Inner = None,
+    local_steps: LocalSteps = None,
+    overlap: Overlap = None,
     jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1)] = None,
     device: Device = None,
     data: Data = None,
@@ -190,11 +204,12 @@ def compare(
 
     What is done already is not run again.
     """
-    from docom.cli import comparison
+    from docom.cli import commands, comparison
 
     names = None if only is None else [name.strip() for name in only.split(",")]
+    walk = commands.walk(inner, local_steps, overlap)
     comparison.compare(
-        what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite, tensorboard
+        what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite, tensorboard, walk
     )
 
 
@@ -206,6 +221,9 @@ def tune(
     grid: Annotated[
         list[str] | None, _option("--grid", "Values to try instead of the paper's, as name=v1,v2,... (repeatable).")
     ] = None,
+    inner: Inner = None,
+    local_steps: LocalSteps = None,
+    overlap: Overlap = None,
     trials: Annotated[int | None, _option("--trials", "Try so many points of the grid, drawn; else all.", 1)] = None,
     steps: Steps = None,
     seed: Seed = None,
@@ -214,10 +232,13 @@ def tune(
     out: Out = None,
     plugin: Plugins = None,
 ) -> None:
-    """Search the paper's grids for a method's step sizes by the final worst loss; saves the best as a file to run."""
-    from docom.cli import tuning
+    """Search the paper's grids for a method's step sizes by the final worst loss; saves the best as a file to run.
 
-    given = {"steps": steps, "seed": seed, "device": device}
+    With --inner the settings of the inner optimizer are searched too, as --grid inner.lr=1e-3,3e-3.
+    """
+    from docom.cli import commands, tuning
+
+    given = {"steps": steps, "seed": seed, "device": device, **commands.walk(inner, local_steps, overlap)}
     tuning.tune(what, algorithm, compressor, given, grid or [], trials, data, out, _command())
 
 

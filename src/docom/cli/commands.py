@@ -20,7 +20,7 @@ from docom import plugins, presets
 from docom.algorithms import ALGORITHMS, find
 from docom.algorithms.declarations import AUTO
 from docom.callbacks import needed
-from docom.cli.compare_file import kept
+from docom.cli.compare_file import NO_INNER, kept, of_its_kind, plain
 from docom.config import RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
 from docom.metrics import MEANING
@@ -196,20 +196,34 @@ def configure(
     if path.suffix in (".yaml", ".yml"):
         base = read(path)
         settings = settings | {"plugins": base.plugins | plugins.given()}
-        if algorithm is not None and algorithm != base.algorithm:
-            same = kept(base.hyper, algorithm, base.algorithm)
-            base = replace(base, algorithm=algorithm, hyper=same | hyper, label=None)
-        if compressor is not None and compressor != base.compressor:
-            base = replace(base, label=None)  # it named the other one
-        merged = base.hyper | hyper
-        changed = settings | ({} if compressor is None else {"compressor": compressor})
-        return _with_threads(replace(base, hyper=merged, **_zero_is_none(changed)))
+        name = algorithm or base.algorithm
+        changed: dict[str, Any] = {} if compressor is None else {"compressor": compressor}
+        if name != base.algorithm or compressor not in (None, base.compressor):
+            changed |= {"label": None}  # it named the other one
+        same = kept(base.hyper, name, base.algorithm)
+        merged = of_its_kind(same, name, base.inner, settings.get("inner", base.inner)) | hyper
+        return _with_threads(replace(base, algorithm=name, hyper=merged, **changed, **plain(settings)))
     preset = presets.find(what)
     setting = _tuned(preset, algorithm, compressor)
     setting = setting if paper else setting.stable
     values = preset.values(setting) | settings | {"plugins": plugins.given()}
-    values["hyper"] = setting.hyper | hyper
-    return _with_threads(RunConfig(**_zero_is_none(values)))
+    values["hyper"] = of_its_kind(setting.hyper, setting.algorithm, setting.inner, values.get("inner")) | hyper
+    return _with_threads(RunConfig(**plain(values)))
+
+
+def walk(inner: str | None, local_steps: str | None, overlap: int | None) -> dict[str, Any]:
+    """The settings of local steps from the command line: ``none`` for no inner optimizer, numbers separated by commas."""
+    found: dict[str, Any] = {"inner": inner, "overlap": overlap}
+    if inner is not None and inner.lstrip().startswith("{"):
+        found["inner"] = parse_yaml(inner)
+    if local_steps is not None:
+        counts = [parse_yaml(part) for part in local_steps.strip("[] ").split(",")]
+        found["local_steps"] = counts[0] if len(counts) == 1 else counts
+    if inner == NO_INNER:
+        if local_steps is not None or overlap:
+            raise ValueError("--inner none is a run without local steps; leave out --local-steps and --overlap")
+        found |= {"local_steps": NO_INNER, "overlap": 0}
+    return found
 
 
 def _look_at_the_load(config: RunConfig) -> None:
@@ -243,17 +257,22 @@ def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Set
         found = preset.setting(name)
         if found is None:
             needs = "compressed" in find(name).channels.values()
-            found = Setting(name, "topk:0.05" if needs else "none", {}, preset.default.batch_size)
+            like = preset.default
+            found = Setting(
+                name,
+                "topk:0.05" if needs else "none",
+                {},
+                like.batch_size,
+                True,
+                None,
+                {},
+                like.inner,
+                like.local_steps,
+            )
         elif compressor is not None:  # its consensus steps were tuned for another kind of compressor
             steps = {step for step, size in find(name).step_sizes().items() if size.consensus_of}
             found = replace(found, hyper=found.hyper | dict.fromkeys(steps & set(found.hyper), AUTO), instead={})
     return found if compressor is None else replace(found, compressor=compressor)
-
-
-def _zero_is_none(values: dict[str, Any]) -> dict[str, Any]:
-    """On the command line 0 means "all": a batch of all data, an evaluation on all samples."""
-    optional = ("batch_size", "eval_samples")
-    return {key: None if key in optional and value == 0 else value for key, value in values.items()}
 
 
 def _pairs(extra: list[str]) -> dict[str, Any]:
@@ -284,7 +303,7 @@ def data_folder(data: Path | None) -> Path:
 
 def show(key: str, value: float) -> str:
     """A number for people."""
-    if key in ("step", "samples", "eval_samples"):
+    if key in ("step", "inner_steps", "samples", "eval_samples"):
         return f"{int(value):,}"
     if key == "bits":
         return f"{value / 1e6:,.2f} Mbit"

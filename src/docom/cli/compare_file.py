@@ -13,6 +13,7 @@ from docom.names import nearest
 SECTION = "compare"
 KEYS = ("seeds", "runs")
 MOST_SEEDS = 10_000
+NO_INNER = "none"  # on the command line: a run without local steps
 
 
 def read_comparison(path: Path, overrides: dict[str, Any], seeds: int | None = None) -> list[RunConfig]:
@@ -36,7 +37,7 @@ def read_comparison(path: Path, overrides: dict[str, Any], seeds: int | None = N
         )
     numbers = _seeds(section.get("seeds", 1) if seeds is None else seeds)
     return [
-        from_dict(changed(base, change) | overrides | {"seed": seed}, path.parent)
+        from_dict(plain(changed(changed(base, change), overrides)) | {"seed": seed}, path.parent)
         for change in runs
         for seed in numbers
     ]
@@ -61,7 +62,9 @@ def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"hyper is a mapping such as {{lr: 0.01}}, got {before if not isinstance(before, dict) else own!r}"
         )
-    values["hyper"] = kept(before, str(values.get("algorithm")), str(base.get("algorithm"))) | own
+    name = str(values.get("algorithm"))
+    same = kept(before, name, str(base.get("algorithm")))
+    values["hyper"] = of_its_kind(same, name, base.get("inner"), values.get("inner")) | own
     if change.keys() & {"algorithm", "compressor"} and "label" not in change:
         values["label"] = None  # it named the other one
     return values
@@ -73,3 +76,16 @@ def kept(hyper: dict[str, Any], algorithm: str, before: str) -> dict[str, Any]:
         return hyper
     has = {field.name for field in fields(find(algorithm))}
     return {name: value for name, value in hyper.items() if name in has}
+
+
+def of_its_kind(hyper: dict[str, Any], algorithm: str, before: Any, now: Any) -> dict[str, Any]:
+    """Step sizes without the learning rate, if it was one along gradients and with an inner optimizer is an outer one now."""
+    if (before in (None, NO_INNER)) == (now in (None, NO_INNER)):
+        return hyper
+    return {name: value for name, value in hyper.items() if name != find(algorithm).learning_rate_name()}
+
+
+def plain(values: dict[str, Any]) -> dict[str, Any]:
+    """On the command line 0 means "all": a batch of all data, an evaluation on all samples; and "none" no inner optimizer."""
+    optional = {"batch_size": 0, "eval_samples": 0, "inner": NO_INNER, "local_steps": NO_INNER}
+    return {key: None if key in optional and value == optional[key] else value for key, value in values.items()}

@@ -22,7 +22,7 @@ from rich.text import Text
 from docom import plugins, presets
 from docom.callbacks import needed
 from docom.cli.commands import COMPARISON, DIVERGED, INTERRUPTED, data_folder, say
-from docom.cli.compare_file import read_comparison
+from docom.cli.compare_file import changed, plain, read_comparison
 from docom.config import RunConfig, dump, from_dict
 from docom.names import nearest
 from docom.ownership import owned
@@ -95,11 +95,12 @@ def compare(
     command: str,
     overwrite: bool = False,
     tensorboard: bool = False,
+    walk: dict[str, Any] | None = None,
 ) -> None:
-    """See `docom.cli.app.compare`."""
+    """See `docom.cli.app.compare`. walk: the settings of local steps that replace those of all runs."""
     if tensorboard:
         needed("tensorboard", "tensorboard")
-    overrides = {"steps": steps, "eval_every": eval_every, "device": device}
+    overrides = {"steps": steps, "eval_every": eval_every, "device": device, **(walk or {})}
     overrides = {key: value for key, value in overrides.items() if value is not None}
     if Path(what).suffix in (".yaml", ".yml"):
         folder, title = out or Path("out") / Path(what).stem, Path(what).stem
@@ -108,7 +109,10 @@ def compare(
         preset = presets.find(what)
         folder, title = out or Path("out") / preset.name, f"{preset.name}: {preset.about}"
         chosen = _chosen(preset, only, paper)
-        work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds or 1)]
+        try:
+            work = [_job(preset, setting, seed, overrides, folder) for setting in chosen for seed in range(seeds or 1)]
+        except ValueError as error:
+            raise ValueError(f"{error}; --only chooses methods of the preset") from None
     with owned(folder):
         if not overwrite:
             _refuse_other_runs(work)
@@ -156,7 +160,7 @@ def _chosen(preset: presets.Preset, only: list[str] | None, paper: bool) -> list
 
 
 def _job(preset: presets.Preset, setting: Setting, seed: int, overrides: dict[str, Any], folder: Path) -> Job:
-    values = preset.values(setting) | overrides
+    values = plain(changed(preset.values(setting), overrides))
     config = from_dict(values | {"seed": seed, "label": setting.label, "threads": 1, "plugins": plugins.given()})
     kind = setting.compressor.replace(":", "-")
     return Job(f"{setting.label}, seed {seed}", config, folder / f"{setting.algorithm}-{kind}" / f"seed-{seed}")

@@ -34,6 +34,11 @@ device: cpu              # or cuda, cuda:1
 exact: false             # true: gradients agent by agent, for the same bits in processes
 threads: null            # of the CPU; null: as many as torch takes
 
+inner: null              # an optimizer for local steps between messages: adamw:lr=1e-3 or {{name: sgd, lr: "steps:0.1,at=9000"}}.
+                         # The lr above is then the outer step size, 1 the plain one, and steps counts rounds of messages
+local_steps: null        # inner steps between two messages; a list for one number per agent; null: 1
+overlap: 0               # inner steps that are taken while messages travel
+
 eval_every: 100          # steps between records
 eval_samples: null       # evaluate on so many samples, at the end on all; null: always on all
 grad_every: null         # steps between gradient norms, the costly part of an evaluation; null: in every record

@@ -14,7 +14,9 @@ from rich.table import Table
 from docom import presets
 from docom.algorithms import find
 from docom.cli.commands import INTERRUPTED, configure, console, data_folder, say, slug
+from docom.cli.compare_file import NO_INNER
 from docom.config import RunConfig, parse_yaml, read
+from docom.inner import with_rate
 from docom.records import Record
 from docom.tune import Grid, Search, Trial, paper_grid, require_optuna
 
@@ -65,7 +67,12 @@ def tune(
 
 
 def _base(what: str, algorithm: str | None, compressor: str | None, settings: dict[str, Any]) -> RunConfig:
-    """The configuration that is varied. Step sizes that must be given and are not there yet get a value; the grid replaces it."""
+    """The configuration that is varied.
+
+    Step sizes that must be given and are not there yet, also the inner optimizer's, get a value; the grid replaces it.
+    """
+    if settings.get("inner", NO_INNER) != NO_INNER:
+        settings = settings | {"inner": with_rate(settings["inner"])}
     if Path(what).suffix in (".yaml", ".yml"):
         base = read(Path(what))
         name, there = base.algorithm, base.hyper if algorithm in (None, base.algorithm) else {}

@@ -32,6 +32,7 @@ def summarise(
         "preset": config.preset,
         "gamma": {name: found.gamma for name, found in experiment.measured.items()},
         "hyper": {name: str(value) for name, value in config.hyper.items()},
+        **experiment.walk,
         "degree": max(graph.degrees),
         "network": {
             "name": graph.name,
