@@ -32,7 +32,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_methods_for_local_steps_are_compared() -> None:
-    wanted = {name for name, kind in docom.ALGORITHMS.items() if kind.corrects or "local steps" in kind.facts.when.lower()}
+    wanted = {
+        name for name, kind in docom.ALGORITHMS.items() if kind.corrects or "local steps" in kind.facts.when.lower()
+    }
     assert wanted >= {"diloco", "k-gt", "gasloc"}
     assert wanted <= {case.algorithm.name for case in CASES.values()}
 

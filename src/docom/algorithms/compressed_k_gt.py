@@ -13,6 +13,7 @@ from docom.algorithms.declarations import compressor_of, consensus_step, learnin
 from docom.algorithms.registry import register
 from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -71,17 +72,16 @@ class CompressedKGT(Algorithm):
         channels["correction"].start(0 * x0)
         return State(x=x0.clone(), c=0 * x0, g=grad0.clone(), z=grad0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Both gossips."""
         x, c, model = state.x, state.c, channels["model"]
-        combine(c, (1, c), (hyper.gamma_c, channels["correction"].push(state.z)))
+        state.points, state.correction = (x,), c
+        learnt = channels["correction"].begin_push(state.z).then(lambda gap: combine(c, (1, c), (hyper.gamma_c, gap)))
         if self.order == "atc":
             combine(x, (1, x), (-hyper.lr, state.g))
-            combine(x, (1, x), (hyper.gamma, model.push(x)))
-        else:
-            combine(x, (1, x), (-hyper.lr, state.g), (hyper.gamma, model.gap))
-            model.push(x)
-        state.points, state.correction = (x,), c
+            return learnt.also(model.begin_push(x).then(lambda gap: combine(x, (1, x), (hyper.gamma, gap))))
+        combine(x, (1, x), (-hyper.lr, state.g), (hyper.gamma, model.gap))
+        return learnt.also(model.begin_push(x))
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the pseudo-gradient and the mean inner gradient for the next round."""

@@ -13,6 +13,7 @@ from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
 from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -58,13 +59,13 @@ class KGT(Algorithm):
         """No correction before the first round."""
         return State(x=x0.clone(), c=0 * x0, g=grad0.clone(), z=grad0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Both gossips."""
         x, c, z = state.x, state.c, state.z
-        combine(c, (1, c), (1, channels["correction"].mix(z)), (-1, z))
-        combine(x, (1, x), (-hyper.lr, state.g))
-        x.copy_(channels["model"].mix(x))
         state.points, state.correction = (x,), c
+        learnt = channels["correction"].begin_mix(z).then(lambda mixed: combine(c, (1, c), (1, mixed), (-1, z)))
+        combine(x, (1, x), (-hyper.lr, state.g))
+        return learnt.also(channels["model"].begin_mix(x).then(x.copy_))
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the pseudo-gradient and the mean inner gradient for the next round."""

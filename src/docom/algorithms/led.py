@@ -13,6 +13,7 @@ from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
 from docom.algorithms.standing import CHANGING, Stands
 from docom.numerics import combine
+from docom.transports import Pending
 
 
 @register
@@ -65,14 +66,18 @@ class LED(Algorithm):
         """No correction before the first round."""
         return State(x=x0.clone(), c=0 * x0, g=grad0.clone())
 
-    def advance(self, state: State, channels: Channels, hyper: Hyper) -> None:
+    def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Mix, and add what mixing has taken to the correction."""
         x, c, share = state.x, state.c, 1.0 if self.mixing == "w" else 0.5
         ahead = combine(state.g, (1, x), (-hyper.lr, state.g))
-        combine(x, (1 - share, ahead), (share, channels["model"].mix(ahead)))
         rate = 1 / (hyper.lr * hyper.path)
-        combine(c, (1, c), (rate, ahead), (-rate, x))
         state.points, state.correction = (x,), c
+
+        def moved(mixed: Tensor) -> Tensor:
+            combine(x, (1 - share, ahead), (share, mixed))
+            return combine(c, (1, c), (rate, ahead), (-rate, x))
+
+        return channels["model"].begin_mix(ahead).then(moved)
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the pseudo-gradient for the next round."""

@@ -166,6 +166,7 @@ class Decentralized(Optimizer):
             walk.count()  # no step: this agent's gradients overflowed in fp16
         else:
             correction = None if self._agent is None else self._agent.state.correction
+            correction = correction if walk.held is None else walk.held
             loss = walk.step(self._flat, closure, correction, scale)
         if walk.arrives and self._agent is not None:
             walk.finish()
@@ -196,7 +197,8 @@ class Decentralized(Optimizer):
         rate = self._rate_schedule(self._agent.step)
         if walk.overlap:
             walk.begin(self._agent.points[0])
-            walk.leave(self._agent.begin_advance(rate), self._flat)
+            arriving = self._agent.begin_advance(rate)
+            walk.leave(arriving, self._flat, self._agent.state.correction)
         else:
             self._agent.advance(rate)
             x = self._agent.points[0]

@@ -48,6 +48,9 @@ class Walk:
         self.taken = self.all_taken = 0  # inner steps in this round, and in all
         self.start: Tensor | None = None  # the row from which the walk is measured
         self.end: Tensor | None = None  # with overlap: where the last walk ended
+        self.held: Tensor | None = (
+            None  # the correction while messages travel, which will change it when they are waited for
+        )
         self.total: Tensor | None = None  # the sum of the corrected gradients, for methods that want their mean
         self.rates = [0.0] * len(inner.param_groups)
         self._began = time.monotonic()
@@ -120,9 +123,10 @@ class Walk:
         share = torch.tensor([[1 / taken]], dtype=delta.dtype, device=delta.device)
         return [delta, self.total * share]
 
-    def leave(self, arriving: Pending[Any] | None, flat: Flat) -> None:
+    def leave(self, arriving: Pending[Any] | None, flat: Flat, correction: Tensor | None) -> None:
         """Messages are under way, and the walk goes on from where it is."""
         self._travelling, self.end = arriving, flat.row()
+        self.held = None if correction is None else correction.clone()
 
     def finish(self) -> None:
         """Wait for messages that are under way."""
@@ -141,14 +145,14 @@ class Walk:
         self.finish()
         wanted = flat.row()
         combine(wanted, (1, wanted), (1, x), (-1, self.end))
-        self.end = None
+        self.end = self.held = None
         self.start = begun(flat, x, wanted)
 
     def saved(self, flat: Flat) -> dict[str, Any]:
         """What a checkpoint keeps, as plain containers of tensors and numbers."""
         return {
             "optimizer": self.inner.state_dict(), "reached": flat.row(), "start": self.start, "end": self.end,
-            "total": self.total, "rates": self.rates, "taken": self.taken, "all_taken": self.all_taken,
+            "held": self.held, "total": self.total, "rates": self.rates, "taken": self.taken, "all_taken": self.all_taken,
             "elapsed": time.monotonic() - self._began,
         }  # fmt: skip
 
@@ -156,8 +160,8 @@ class Walk:
         """Restore what `saved` returned; the parameters get the values that they had then."""
         self.inner.load_state_dict(saved["optimizer"])
         flat.write(saved["reached"].to(flat.device))
-        for name in ("start", "end", "total"):
-            kept = saved[name]
+        for name in ("start", "end", "held", "total"):
+            kept = saved.get(name)
             setattr(self, name, None if kept is None else kept.to(flat.device).clone())
         self.rates, self.taken, self.all_taken = list(saved["rates"]), int(saved["taken"]), int(saved["all_taken"])
         self._began = time.monotonic() - float(saved["elapsed"])

@@ -33,6 +33,15 @@ class Pending(Generic[T]):
         """The same exchange, with something done to its result when it is waited for."""
         return Pending(lambda: use(self.wait()), self.under_way)
 
+    def also(self, later: Pending[U]) -> Pending[U]:
+        """Both exchanges, of which this one was started first; the result is that of the later one."""
+
+        def both() -> U:
+            self.wait()
+            return later.wait()
+
+        return Pending(both, self.under_way or later.under_way)
+
     def wait(self) -> T:
         """The result. Waits the first time only."""
         if self._finish is not None:
