@@ -27,7 +27,8 @@ from test_algorithms_reference import CASES, adapted, compressed
 
 AGENTS = 7
 COMPRESSORS = (
-    "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "randk:0.3", "quantize:4",
+    "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "chunk-topk:2,chunk=3",
+    "randk:0.3", "quantize:4",
     "sign", "lowrank:1", "edge-lowrank:1", "edge-lowrank:1,rounds=2",
     "edge-lowrank:1,rounds=2,sides=1,values=bf16",
 )  # fmt: skip

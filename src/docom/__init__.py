@@ -26,7 +26,7 @@ _WHERE: dict[str, str | None] = {
         "docom.algorithms",
     ),
     **dict.fromkeys(
-        ["TopK", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
+        ["TopK", "ChunkTopK", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
         "docom.compressors",
     ),
     **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "Gossip"], "docom.channels"),
@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from docom.channels import EdgeLowRank, Gossip, MeanLowRank
     from docom.compressors import (
         COMPRESSORS,
+        ChunkTopK,
         Compressor,
         Identity,
         LowRank,

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TypeVar
 
 from docom.compressors.base import Bound, Compressor, NonFinite, Sparse, Stamp
+from docom.compressors.chunks import ChunkTopK
 from docom.compressors.identity import Identity
 from docom.compressors.lowrank import LowRank
 from docom.compressors.quantizer import Quantizer, Sign
@@ -19,6 +20,7 @@ from docom.names import check_name, nearest, split_spec
 __all__ = [
     "COMPRESSORS",
     "Bound",
+    "ChunkTopK",
     "Compressor",
     "Identity",
     "LowRank",
@@ -38,6 +40,7 @@ __all__ = [
 COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "none": (Identity, "none"),
     "topk": (TopK, "topk:0.05"),
+    "chunk-topk": (ChunkTopK, "chunk-topk:64"),
     "randk": (RandK, "randk:0.05"),
     "quantize": (Quantizer, "quantize:4"),
     "sign": (Sign, "sign"),

@@ -36,7 +36,8 @@ class TopK(Compressor):
     """Keep the k entries of largest magnitude; the lowest index wins a tie.
 
     fraction, k: keep ``max(1, floor(fraction d + 1e-9))`` entries, or exactly k.
-    values: how a kept value is sent: "full" (as computed), "bf16", or an integer b for b-bit random quantisation.
+    values: how a kept value is sent: "full" (as computed), "bf16", "2bit" (the mean of its bin of four), or an integer b for
+        b-bit random quantisation.
     scope: "global", or "tensor" to keep this share of every tensor. whole: tensors of up to this many entries are then
         sent uncompressed.
 
@@ -73,7 +74,7 @@ class BoundTopK(Bound):
 
     def __init__(self, dimension: int, k: int, code: ValueCode, dtype: torch.dtype) -> None:
         self.dimension, self.k, self.code, self.dtype = dimension, k, code, dtype
-        self.delta = k / dimension * code.delta
+        self.delta = None if code.delta is None else k / dimension * code.delta
         self.index_bytes = wire.index_size(dimension, k)
         self.num_bytes = self.index_bytes + code.num_bytes
         self.bits = 32 * k + code.bits  # the paper's count: 32 bits per index and 32 per full value

@@ -1,4 +1,4 @@
-"""How the values of a sparse message are sent: in full, as bf16, or randomly quantised."""
+"""How the values of a sparse message are sent: in full, as bf16, randomly quantised, or as the means of four bins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from docom import wire
 from docom.compressors.base import Buffer, Stamp, float_bits
 from docom.compressors.codecs import bytes_to_values, values_to_bytes
 from docom.compressors.quantizer import BoundQuantizer
+from docom.numerics import sum_entries
 
 
 class ValueCode(ABC):
     """A code for k values; the decoded values are what both ends use."""
 
-    delta: float
+    delta: float | None
     bits: int
     num_bytes: int
 
@@ -116,14 +117,84 @@ class Quantised(ValueCode):
         return self.quantizer.rows(message), message
 
 
+class BinMeans(ValueCode):
+    """Two bits a value: the mean of its bin, of four; the means are sent before the codes.
+
+    The bins are cut by the mean and the standard deviation of all k values: at the mean and one deviation on either side, or
+    ("deployed") where SparseLoCo's released code cuts them, at -2.25, -0.75 and 0.75 deviations from the mean. A decoded value
+    is the mean of the values that it stands for, so that the sum of all values remains, and the error is orthogonal to the
+    decoded values and no larger than the values.
+
+    Contraction min(1, 2/k): the bins on the two sides of the mean alone keep ``(sum |c|)^2 / k`` of the squares of the distances
+    c to the mean, whose sum is at most ``(sum |c|)^2 / 2``. The largest 64 of 4,096 normal numbers keep 0.9954 of their squares
+    (deployed: 0.9875); values of which one is far larger than all others may keep little. "deployed": none, since a bin may
+    hold values of both signs with mean 0.
+    """
+
+    BINS = 4
+
+    def __init__(self, k: int, dtype: torch.dtype, deployed: bool) -> None:
+        self.k, self.dtype, self.deployed = k, dtype, deployed
+        self.delta = None if deployed else min(1.0, 2 / k)
+        self.head = self.BINS * float_bits(dtype) // 8
+        self.bits, self.num_bytes = 2 * k + 32 * self.BINS, self.head + wire.packed_size(k, 2)
+
+    def compress(self, values: Tensor, stamp: Stamp) -> tuple[Tensor, Any]:
+        """See `ValueCode.compress`."""
+        wide = values.to(torch.float64)
+        # Squares of very large or small numbers would leave the range of float64.
+        largest = wide.abs().amax(dim=1, keepdim=True)
+        scaled = wide / torch.where(largest == 0, torch.ones_like(largest), largest)
+        codes = self._bins(scaled)
+        means = []
+        for number in range(self.BINS):
+            inside = codes == number
+            count = inside.sum(dim=1, keepdim=True).clamp(min=1)
+            total = sum_entries(torch.where(inside, scaled, torch.zeros_like(scaled))).unsqueeze(1)
+            means.append((total / count).clamp(-1, 1) * largest)
+        levels = torch.cat(means, dim=1).to(values.dtype)
+        return _decoded(levels, codes), (levels, codes)
+
+    def _bins(self, scaled: Tensor) -> Tensor:
+        """The bin of every value. Squares are compared, not roots, whose last bit may differ between machines."""
+        centred = scaled - (sum_entries(scaled) / self.k).unsqueeze(1)
+        squares = centred * centred * (self.k - 1)
+        variance = sum_entries(centred * centred).unsqueeze(1)
+        right = centred >= 0
+        if not self.deployed:
+            return torch.where(squares >= variance, 3 * right, 1 + 1 * right).to(torch.uint8)
+        beyond = [right & (squares > 0.75**2 * variance), right | (squares <= 0.75**2 * variance)]
+        beyond.append(right | (squares < 2.25**2 * variance))
+        return sum(part.to(torch.uint8) for part in beyond)  # type: ignore[return-value]
+
+    def encode(self, values: Tensor, code: Any) -> list[bytes]:
+        """See `ValueCode.encode`."""
+        levels, codes = code
+        return [
+            values_to_bytes(row) + wire.pack(bins.cpu().numpy(), 2) for row, bins in zip(levels, codes, strict=True)
+        ]
+
+    def decode(self, buffers: Sequence[Buffer]) -> tuple[Tensor, Any]:
+        """See `ValueCode.decode`."""
+        levels = torch.stack([bytes_to_values(buffer[: self.head], self.BINS, self.dtype) for buffer in buffers])
+        codes = torch.from_numpy(np.stack([wire.unpack(buffer[self.head :], self.k, 2) for buffer in buffers]))
+        return _decoded(levels, codes), (levels, codes)
+
+
+def _decoded(levels: Tensor, codes: Tensor) -> Tensor:
+    return levels.gather(1, codes.to(torch.int64))
+
+
 def value_code(values: str | int, k: int, dtype: torch.dtype) -> ValueCode:
-    """The code that a compressor's ``values=`` names: "full", "bf16", or a number of bits."""
+    """The code that a compressor's ``values=`` names: "full", "bf16", "2bit", "2bit-deployed", or a number of bits."""
     if values == "full":
         return Full(k, dtype)
     if values == "bf16":
         return BFloat16(k, dtype)
+    if values in ("2bit", "2bit-deployed"):
+        return BinMeans(k, dtype, deployed=values == "2bit-deployed")
     if type(values) is int or (isinstance(values, str) and values.isdigit()):
         if not 1 <= int(values) <= 15:
             raise ValueError(f"values take 1 to 15 bits, got {values}")
         return Quantised(k, int(values), dtype)
-    raise ValueError(f'values is "full", "bf16" or a number of bits, got {values!r}')
+    raise ValueError(f'values is "full", "bf16", "2bit", "2bit-deployed" or a number of bits, got {values!r}')

@@ -43,6 +43,7 @@ __all__ = [
     "quantise",
     "select_top",
     "sum_absolute",
+    "sum_entries",
     "sum_squares",
     "update_quantised",
     "update_top",
@@ -143,6 +144,11 @@ def sum_squares(x: Tensor) -> Tensor:
 def sum_absolute(x: Tensor) -> Tensor:
     """Sum of magnitudes of every row in float64, by the same tree."""
     return _kernels(x).sum_absolute(x)  # type: ignore[no-any-return]
+
+
+def sum_entries(x: Tensor) -> Tensor:
+    """Sum of every row in float64, by the same tree; for rows of which only a few numbers are left."""
+    return plain.sum_entries(x)
 
 
 def product(matrix: Tensor, factor: Tensor) -> Tensor:

@@ -126,6 +126,11 @@ def sum_absolute(x: Tensor) -> Tensor:
     return _fold(x.to(torch.float64).abs())
 
 
+def sum_entries(x: Tensor) -> Tensor:
+    """See `docom.numerics.sum_entries`."""
+    return _fold(x.to(torch.float64))
+
+
 def _fold(folded: Tensor) -> Tensor:
     """Fold the upper half onto the lower one until one column is left."""
     while (width := folded.shape[1]) > 1:
