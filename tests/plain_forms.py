@@ -22,6 +22,11 @@ def plain_form(name: str, lr: float = 0.01, gamma: float = 0.3) -> docom.Algorit
     return kind(**given)
 
 
+def agents_agree(algorithm: docom.Algorithm) -> bool:
+    """Whether all agents hold the same model at all times: they send averages and nothing else, of the whole model."""
+    return set(algorithm.channels.values()) == {"mean"} and getattr(algorithm, "fragments", 1) == 1
+
+
 def with_all_methods(
     cases: dict[str, T],
     case_of: Callable[[docom.Algorithm], T],

@@ -381,6 +381,166 @@ def allreduce_storm(world: World, *, lr: Hyper, beta: Hyper) -> Iterates:
         v = world.storm(v, at(beta, t), x, x_old, t + 1)
 
 
+def walk(
+    world: World, x: Array, first: int, count: int, inner_lr: float, correction: Array | None = None
+) -> tuple[Array, Array]:
+    """Local SGD steps of all agents from x, on batches ``first``, ``first + 1``, ...: how far they went, and the mean gradient.
+
+    A correction is added to every gradient, and is part of the mean.
+    """
+    y, total = x, world.zeros()
+    for draw in range(first, first + count):
+        direction = world.gradients(y, draw) + (0 if correction is None else correction)
+        y, total = y - inner_lr * direction, total + direction
+    return x - y, total / count
+
+
+def diloco(world: World, *, lr: Hyper, momentum: Hyper, local_steps: int = 1, inner_lr: float = 1.0) -> Iterates:
+    """Specification 2, 1.3."""
+    theta, m = world.x0.copy(), np.zeros_like(world.x0)
+    for r in count():
+        x = np.array([theta for _ in world.W])
+        yield x
+        drift = walk(world, x, r * local_steps, local_steps, inner_lr)[0].mean(axis=0)
+        m = at(momentum, r) * m + drift
+        theta = theta - at(lr, r) * (drift + at(momentum, r) * m)
+
+
+def streaming_diloco(
+    world: World,
+    *,
+    lr: Hyper,
+    momentum: Hyper,
+    alpha: Hyper = 0.0,
+    fragments: int = 1,
+    local_steps: int = 1,
+    inner_lr: float = 1.0,
+) -> Iterates:
+    """1.4 without delay; ``local_steps`` is what lies between two fragments."""
+    x, theta, m = world.start(), world.x0.copy(), np.zeros_like(world.x0)
+    length = -(-len(theta) // fragments)
+    parts = [slice(begin, begin + length) for begin in range(0, len(theta), length)]
+    for r in count():
+        yield x
+        x = x - walk(world, x, r * local_steps, local_steps, inner_lr)[0]
+        here = parts[r % fragments]
+        drift = theta[here] - x[:, here].mean(axis=0)
+        m[here] = at(momentum, r) * m[here] + drift
+        theta[here] = theta[here] - at(lr, r) * (drift + at(momentum, r) * m[here])
+        x[:, here] = at(alpha, r) * x[:, here] + (1 - at(alpha, r)) * theta[here]
+
+
+def sparseloco(world: World, *, lr: Hyper, local_steps: int = 1, inner_lr: float = 1.0) -> Iterates:
+    """1.5 where everything is sent: the residual is zero for ever."""
+    theta = world.x0.copy()
+    for r in count():
+        x = np.array([theta for _ in world.W])
+        yield x
+        theta = theta - at(lr, r) * walk(world, x, r * local_steps, local_steps, inner_lr)[0].mean(axis=0)
+
+
+def noloco(world: World, *, lr: Hyper, momentum: Hyper, local_steps: int = 1, inner_lr: float = 1.0) -> Iterates:
+    """1.6 in the form of the paper with its two vectors, a = g = lr."""
+    phi, m = world.start(), world.zeros()
+    for r in count():
+        yield phi
+        delta = walk(world, phi, r * local_steps, local_steps, inner_lr)[0]
+        m = at(momentum, r) * m - at(lr, r) * world.mix(delta) - at(lr, r) * (phi - world.mix(phi))
+        phi = phi + m
+
+
+def gasloc(
+    world: World, *, lr: Hyper, momentum: Hyper, gamma: Hyper, local_steps: int = 1, inner_lr: float = 1.0
+) -> Iterates:
+    """1.7 with the gossip primitive of section 0 in the place of the Laplacian."""
+    x, y_previous = world.start(), None
+    hat = Replicas(world, "model", x)
+    for r in count():
+        yield x
+        y = x - at(lr, r) * walk(world, x, r * local_steps, local_steps, inner_lr)[0]
+        change = world.zeros() if y_previous is None else y - y_previous
+        x = y + at(gamma, r) * hat.push(y) + at(momentum, r) * change
+        y_previous = y
+
+
+def k_gt(world: World, *, lr: Hyper, local_steps: int = 1, inner_lr: float = 1.0) -> Iterates:
+    """1.9, with lr for eta_s and inner_lr for eta_c."""
+    x, c = world.start(), world.zeros()
+    for r in count():
+        yield x
+        path = local_steps * inner_lr
+        z = walk(world, x, r * local_steps, local_steps, inner_lr, c)[0] / path
+        c = c + world.mix(z) - z
+        x = world.mix(x - at(lr, r) * path * z)
+
+
+def compressed_k_gt(
+    world: World,
+    *,
+    lr: Hyper,
+    gamma: Hyper,
+    gamma_c: Hyper | None = None,
+    order: str = "atc",
+    local_steps: int = 1,
+    inner_lr: float = 1.0,
+) -> Iterates:
+    """1.12."""
+    choose("order", order, "atc", "beer")
+    gamma_c = gamma if gamma_c is None else gamma_c
+    x, c = world.start(), world.zeros()
+    h, k = Replicas(world, "model", x), Replicas(world, "correction", world.zeros())
+    for r in count():
+        yield x
+        path = local_steps * inner_lr
+        z = walk(world, x, r * local_steps, local_steps, inner_lr, c)[0] / path
+        c = c + at(gamma_c, r) * k.push(z)
+        if order == "atc":
+            b = x - at(lr, r) * path * z
+            x = b + at(gamma, r) * h.push(b)
+        else:
+            x = x + at(gamma, r) * h.gap() - at(lr, r) * path * z
+            h.push(x)
+
+
+def led(world: World, *, lr: Hyper, mixing: str = "w", local_steps: int = 1, inner_lr: float = 1.0) -> Iterates:
+    """1.10 with the dual Y in units of the model; an outer step size stretches the way of the local steps."""
+    lazy = choose("mixing", mixing, "w", "lazy") == "lazy"
+    matrix = (np.eye(len(world.W)) + world.W) / 2 if lazy else world.W
+    x, y, path = world.start(), world.zeros(), local_steps * inner_lr
+    for r in count():
+        yield x
+        y = y * (at(lr, r) / at(lr, max(r - 1, 0)))  # 1.1: a change of the step size changes its unit
+        f = x - at(lr, r) * walk(world, x, r * local_steps, local_steps, inner_lr, y / (at(lr, r) * path))[0]
+        x = mix(matrix, f)
+        y = y + f - x
+
+
+def proxskip(
+    world: World,
+    *,
+    lr: Hyper,
+    mixing: Hyper = 0.5,
+    local_steps: int = 1,
+    inner_lr: float = 1.0,
+    mixes: Callable[[int], bool] = lambda iteration: True,
+) -> Iterates:
+    """1.11, an iteration at a time; ``mixes`` is the coin, probability 1 / local_steps. Iterates are those after a mixing.
+
+    An outer step size other than 1 stretches the way since the last mixing.
+    """
+    x, h, since, r = world.start(), world.zeros(), world.start(), 0
+    yield x
+    for iteration in count():
+        x = x - inner_lr * (world.gradients(x, iteration) - h)
+        if not mixes(iteration):
+            continue
+        ahead = since + at(lr, r) * (x - since)
+        x = (1 - at(mixing, r)) * ahead + at(mixing, r) * world.mix(ahead)
+        h = h + (x - ahead) / (at(lr, r) * local_steps * inner_lr)
+        since, r = x, r + 1
+        yield x
+
+
 METHODS: dict[str, Callable[..., Iterates]] = {
     "docom": docom,
     "dsgd": dsgd,
@@ -399,6 +559,15 @@ METHODS: dict[str, Callable[..., Iterates]] = {
     "momentum-tracking": momentum_tracking,
     "allreduce-sgd": allreduce_sgd,
     "allreduce-storm": allreduce_storm,
+    "diloco": diloco,
+    "streaming-diloco": streaming_diloco,
+    "sparseloco": sparseloco,
+    "noloco": noloco,
+    "gasloc": gasloc,
+    "k-gt": k_gt,
+    "compressed-k-gt": compressed_k_gt,
+    "led": led,
+    "proxskip": proxskip,
 }
 
 

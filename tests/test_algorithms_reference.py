@@ -63,6 +63,12 @@ CASES: dict[str, tuple[docom.Algorithm, dict[str, object]]] = {
     "momentum-tracking": (docom.MomentumTracking(lr=0.005, momentum=0.7), {}),
     "allreduce-sgd": (docom.AllReduceSGD(lr=0.02, momentum=0.5), {}),
     "allreduce-storm": (docom.AllReduceSTORM(lr=0.02, beta=0.2), {}),
+    "diloco": (docom.DiLoCo(lr=0.005, momentum=0.7), {}),
+    "streaming-diloco": (docom.StreamingDiLoCo(lr=0.7, momentum=0.5, alpha=0.3, fragments=3), {}),
+    "compressed-k-gt": (docom.CompressedKGT(lr=0.01, gamma=0.3, gamma_c=0.2), {}),
+    "compressed-k-gt-beer": (docom.CompressedKGT(lr=0.01, gamma=0.2, order="beer"), {}),
+    "led": (docom.LED(lr=docom.schedules.Steps(0.02, at=(90,)), mixing="lazy"), {}),
+    "proxskip": (docom.ProxSkip(lr=0.02, mixing=0.8), {}),
 }  # fmt: skip
 CASES = with_all_methods(CASES, lambda algorithm: (algorithm, {}))
 
@@ -72,7 +78,7 @@ def test_every_method_has_a_case_and_a_reference() -> None:
     assert {case.name for case, _ in CASES.values()} == set(docom.ALGORITHMS) == set(reference.METHODS)
 
 
-def trajectory(problem, algorithm, compressor, topology, batch=BATCH, steps=STEPS, x0=None):
+def trajectory(problem, algorithm, compressor, topology, batch=BATCH, steps=STEPS, x0=None, **walk):
     """The library's iterates 0 .. steps, by stopping it nowhere and looking at every step."""
     seen = []
     original = type(algorithm).iterate
@@ -85,7 +91,7 @@ def trajectory(problem, algorithm, compressor, topology, batch=BATCH, steps=STEP
     watched = Watched(**{f.name: getattr(algorithm, f.name) for f in fields(algorithm)})
     simulate(
         problem, watched, topology=topology, compressor=compressor, steps=steps, batch_size=batch, seed=SEED,
-        dtype=torch.float64, eval_every=1, x0=x0,
+        dtype=torch.float64, eval_every=1, x0=x0, **walk,
     )  # fmt: skip
     return seen[: steps + 1]
 
@@ -106,7 +112,7 @@ def reference_trajectory(problem, algorithm, extra, compress, W, batch=BATCH, st
 
     first = algorithm.b0 or ("full" if algorithm.full_start else batch)
     hyper = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
-    for name in ("b0", "output", "compressor_g", "prox"):
+    for name in ("b0", "output", "compressor_g", "compressor_c", "prox"):
         hyper.pop(name, None)
     return reference.run(
         algorithm.name, W=W, x0=np.zeros(d) if x0 is None else x0.numpy(), steps=steps, compress=compress,
@@ -151,6 +157,44 @@ def test_trajectory_equals_reference(case: str, compressor: str) -> None:
     for step, (mine, printed) in enumerate(zip(ours, theirs, strict=True)):
         assert np.abs(mine - printed).max() <= 1e-10 * scale, f"step {step}"
     assert np.abs(ours[-1] - ours[0]).max() > 0.1, "the run must have moved, or the comparison says nothing"
+
+
+LOCAL = ("diloco", "streaming-diloco", "sparseloco", "noloco", "gasloc", "k-gt", "compressed-k-gt", "led", "proxskip")
+
+
+@pytest.mark.parametrize("case", [case for case, (algorithm, _) in CASES.items() if algorithm.name in LOCAL])
+def test_trajectory_with_local_steps_equals_reference(case: str) -> None:
+    """Three inner steps between two messages, on average of those methods that draw their number."""
+    algorithm = CASES[case][0]
+    algorithm = replace(algorithm, lr=docom.schedules.Steps(0.8, at=(20,), factor=0.5))
+    H, inner_lr, rounds = 3, 0.01, 40
+    problem, topology = least_squares(), "erdos-renyi:0.4"
+    W = docom.network(topology, problem.agents, seed=SEED).matrix
+    messages = "topk:0.3" if compressed(algorithm) else "none"
+    extra: dict[str, object] = {"local_steps": H, "inner_lr": inner_lr}
+    if algorithm.random_phases:
+        lengths, ends = phases(H, rounds + 1), set()
+        for length in lengths:
+            ends.add(max(ends, default=-1) + length)
+        extra["mixes"] = ends.__contains__
+        assert 1 < np.mean(lengths) < 5
+        assert len(set(lengths)) > 3
+    walk = {"inner": docom.inner.SGD(lr=inner_lr), "local_steps": H}
+    ours = trajectory(problem, algorithm, messages, topology, steps=rounds, **walk)
+    compress = reference.identity if messages == "none" else reference.top_k(3)
+    theirs = reference_trajectory(problem, algorithm, extra, compress, W, steps=rounds)
+    for step, (mine, printed) in enumerate(zip(ours, theirs, strict=True)):
+        assert np.abs(mine - printed).max() <= 1e-11, f"round {step}"
+    assert np.abs(ours[-1] - ours[0]).max() > 0.1
+
+
+def phases(mean: int, rounds: int) -> list[int]:
+    """The lengths of phases: the number of throws of a coin with probability 1 / mean until it falls on "mix"."""
+    lengths: list[int] = []
+    for _ in range(rounds):
+        u = float(rng.uniform(rng.Key(SEED, rng.PHASE), torch.zeros(1, dtype=torch.int64), sum(lengths), 1))
+        lengths.append(next(n for n in range(1, 1000) if (1 - 1 / mean) ** n < 1 - u))
+    return lengths
 
 
 def test_prox_output_and_trajectory() -> None:

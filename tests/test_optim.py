@@ -553,7 +553,10 @@ def test_where_there_is_no_gradient_weight_decay_alone_moves_the_model(name: str
 )
 def test_weight_decay_of_a_lone_agent_without_momentum_is_that_of_sgd(name: str) -> None:
     model, plain = small().double(), small().double()
-    opt = Decentralized(model.parameters(), method(name), weight_decay=0.4)
+    kind = docom.ALGORITHMS[name]
+    without = {"lr": 0.1, "momentum": 0.0, "fragments": 1}
+    algorithm = kind(**{key: value for key, value in without.items() if key in kind.__dataclass_fields__})
+    opt = Decentralized(model.parameters(), algorithm, weight_decay=0.4)
     sgd = torch.optim.SGD(plain.parameters(), lr=0.1, weight_decay=0.4)
     for step in range(6):
         for one, net in ((opt, model), (sgd, plain)):

@@ -1,8 +1,9 @@
 """Every method over every kind of channel for 50 steps, as digests: what a change of the code must not change.
 
-``python tests/trajectories.py --write`` records the digests in ``data/trajectories.json``: only where results are to change,
-and the commit says why. ``torchrun --nproc-per-node 3 tests/trajectories.py`` compares real processes, and optimizers in them,
-with what is recorded there.
+``python tests/trajectories.py --write`` adds the digests of new cases to ``data/trajectories.json``, and
+``torchrun --nproc-per-node 3 tests/trajectories.py --write`` those of optimizers in three processes; without ``--write`` the
+latter compares real processes, and optimizers in them, with what is recorded there. What is recorded is never overwritten:
+where results are to change, delete the lines, and the commit says why.
 
 The problem has gradients of few elementwise operations, so that the digests do not depend on how a processor multiplies matrices.
 """
@@ -159,10 +160,10 @@ def optimizer_cases() -> Iterator[tuple[str, docom.Algorithm, str]]:
             yield f"optimizer {name}", algorithm, compressor
 
 
-def record_all() -> dict[str, dict[str, str]]:
-    """The digests of the simulator, and of an optimizer alone; those of several optimizers need processes."""
+def new_ones(recorded: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The digests in the simulator of what is not recorded; those of optimizers need processes."""
     torch.set_num_threads(1)
-    return {name: simulated(algorithm, compressor) for name, algorithm, compressor in cases()}
+    return {name: simulated(*rest) for name, *rest in cases() if name not in recorded}
 
 
 def compare_processes(recorded: dict[str, dict[str, str]]) -> tuple[list[str], dict[str, dict[str, str]]]:
@@ -172,14 +173,14 @@ def compare_processes(recorded: dict[str, dict[str, str]]) -> tuple[list[str], d
     network = docom.network(graph(AGENTS))
     for name, algorithm, compressor in cases():
         for agent, digest in simulated(algorithm, compressor, team.transport(network, "cpu")).items():
-            if recorded.get(name, {}).get(agent) != digest:
-                wrong.append(f"{name}, agent {agent}: {digest}, recorded {recorded.get(name, {}).get(agent)}")
+            if name in recorded and recorded[name].get(agent) != digest:
+                wrong.append(f"{name}, agent {agent}: {digest}, recorded {recorded[name].get(agent)}")
     optimizers = {}
     for name, algorithm, compressor in optimizer_cases():
         optimizers[name] = optimized(algorithm, compressor, team.rank, team.world)
         for agent, digest in optimizers[name].items():
-            if recorded.get(name, {}).get(agent) != digest:
-                wrong.append(f"{name}, agent {agent}: {digest}, recorded {recorded.get(name, {}).get(agent)}")
+            if name in recorded and recorded[name].get(agent) != digest:
+                wrong.append(f"{name}, agent {agent}: {digest}, recorded {recorded[name].get(agent)}")
     told = [json.loads(text) for text in team.words(json.dumps(optimizers))]
     together = {name: {k: v for said in told for k, v in said[name].items()} for name in optimizers}
     return wrong, together
@@ -187,19 +188,23 @@ def compare_processes(recorded: dict[str, dict[str, str]]) -> tuple[list[str], d
 
 def main() -> int:
     """Record, or compare."""
-    if "--write" in sys.argv:
-        RECORDED.write_text(_text(record_all()))
+    recorded, write = json.loads(RECORDED.read_text()), "--write" in sys.argv
+    if "RANK" not in os.environ:
+        if not write:
+            sys.exit("give --write, or start with torchrun --nproc-per-node 3")
+        RECORDED.write_text(_text(recorded | new_ones(recorded)))
         return 0
-    recorded = json.loads(RECORDED.read_text())
     wrong, optimizers = compare_processes(recorded)
-    if "--write-optimizers" in sys.argv and os.environ["RANK"] == "0":
-        RECORDED.write_text(_text(recorded | optimizers))
-        return 0
+    if write and os.environ["RANK"] == "0":
+        RECORDED.write_text(_text(optimizers | recorded))
     print("\n".join(wrong), file=sys.stderr, flush=True)
     return 1 if wrong else 0
 
 
 def _text(recorded: dict[str, dict[str, str]]) -> str:
+    """In the order of the cases, whatever order they were recorded in: branches that add cases are merged without conflicts."""
+    order = [name for name, _, _ in (*cases(), *optimizer_cases())]
+    recorded = {name: recorded[name] for name in order if name in recorded}
     lines = [f" {json.dumps(name)}: {json.dumps(digests)}" for name, digests in recorded.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

@@ -38,12 +38,17 @@ MEANING: dict[str, str] = {
     "potential_model_replica": "part of V: weighted squared distance of the next models from their public copies",
     "conditions_broken": "how many of the theorem's conditions on the step sizes are not met",
     "tracker_error": "distance of the trackers' mean from the mean of what they track; rounding only",
-    "drift_model": "distance of the models' running sum S from (W - I) hat; rounding only",
-    "drift_tracker": "distance of the trackers' running sum S from (W - I) hat; rounding only",
-    "delta_model": "observed contraction of the model's messages since the last record",
-    "delta_tracker": "observed contraction of the tracker's messages since the last record",
-    "delta_model_least": "observed contraction of the worst of the model's messages since the last record",
-    "delta_tracker_least": "observed contraction of the worst of the tracker's messages since the last record",
+}
+COMPRESSED = (
+    "model",
+    "tracker",
+    "correction",
+)  # the variables that the library's methods send as compressed differences
+MEANING |= {f"drift_{v}": f"distance of the {v}s' running sum S from (W - I) hat; rounding only" for v in COMPRESSED}
+MEANING |= {f"delta_{v}": f"observed contraction of the {v}'s messages since the last record" for v in COMPRESSED}
+MEANING |= {
+    f"delta_{v}_least": f"observed contraction of the worst of the {v}'s messages since the last record"
+    for v in COMPRESSED
 }
 
 

@@ -133,6 +133,8 @@ class Algorithm(ABC):
     tracked: ClassVar[tuple[str, str] | None] = None
     # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
     compares_models: ClassVar[bool] = False
+    # The rows that hold models: weight decay without an inner optimizer scales all of them.
+    models: ClassVar[tuple[str, ...]] = ("x",)
     # The method sets `state.correction`, which removes the drift of local steps where agents have different data. It is
     # given two rows: the pseudo-gradient and the mean of the corrected inner gradients. Its `absorb` only keeps them; it
     # is called after `init` too. Without local steps both are the corrected gradient.

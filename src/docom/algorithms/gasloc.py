@@ -45,6 +45,7 @@ class GASLoC(Algorithm):
     name: ClassVar[str] = "gasloc"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
     stands: ClassVar[Stands] = {CHANGING: {}}
+    models: ClassVar[tuple[str, ...]] = ("x", "y")
     facts: ClassVar[Facts] = Facts(
         paper="GASLoC, 2025",
         messages="1 compressed",

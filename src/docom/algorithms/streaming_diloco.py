@@ -32,6 +32,9 @@ class StreamingDiLoCo(Algorithm):
     rounds: give local_steps = H / P for the paper's H. The run's ``overlap`` is the paper's tau. With P = 1 and alpha = 0 it
     is DiLoCo. Memory 3 d and the pseudo-gradient; an average of d / P numbers per round.
 
+    Local steps move an agent's model in full; lr does not scale them. Without an inner optimizer they are gradient steps of
+    size 1, with which most problems diverge: give one.
+
     Differs from the paper: fragments are contiguous parts of equal length, not sets of layers; inner steps that are taken
     while a fragment travels are kept whole, where the paper keeps the share alpha of them.
 
@@ -47,6 +50,7 @@ class StreamingDiLoCo(Algorithm):
     name: ClassVar[str] = "streaming-diloco"
     channels: ClassVar[dict[str, str]] = {"fragment": "mean"}
     stands: ClassVar[Stands] = {CHANGING: {}}
+    models: ClassVar[tuple[str, ...]] = ("x", "theta")
     facts: ClassVar[Facts] = Facts(
         paper="Douillard et al. 2025",
         messages="all-reduce / P",
@@ -63,6 +67,11 @@ class StreamingDiLoCo(Algorithm):
         if type(self.fragments) is not int or self.fragments < 1:
             raise ValueError(f"streaming-diloco: fragments is a number >= 1, got {self.fragments!r}")
 
+    @property
+    def to_lower(self) -> str:
+        """See `Algorithm.to_lower`."""
+        return "the inner step size (without an inner optimizer it is 1), or lr"
+
     def message_layout(self, variable: str, layout: Layout) -> Layout:
         """See `Algorithm.message_layout`: a fragment is one part of P, the last one filled up with zeros."""
         return layout if self.fragments == 1 else Layout.flat(-(-layout.dimension // self.fragments))
@@ -77,17 +86,19 @@ class StreamingDiLoCo(Algorithm):
         state.points = (state.x,)
         d = state.x.shape[1]
         length = -(-d // self.fragments)
-        begin = min(d, hyper.t % self.fragments * length)
-        here = slice(begin, min(d, begin + length))
+        number = hyper.t % self.fragments if self.fragments > 1 else 0
+        here = slice(min(d, number * length), min(d, (number + 1) * length))
         x, theta, m = state.x[:, here], state.theta[:, here], state.m[:, here]
+        lr = (
+            hyper.lr[:, here] if isinstance(hyper.lr, Tensor) and hyper.lr.ndim else hyper.lr
+        )  # a number per coordinate
         moved = theta.new_zeros(len(theta), length)
-        moved[:, : x.shape[1]] = theta - x
+        combine(moved[:, : x.shape[1]], (1, theta), (-1, x))
 
         def stepped(average: Tensor) -> Tensor:
-            D = average[:, : x.shape[1]]
-            m.mul_(hyper.momentum).add_(D)
-            theta.sub_(hyper.lr * (D + hyper.momentum * m))
-            return x.mul_(hyper.alpha).add_((1 - hyper.alpha) * theta)
+            combine(m, (hyper.momentum, m), (1, average[:, : x.shape[1]]))
+            combine(theta, (1, theta), (-lr, average[:, : x.shape[1]]), (-lr * hyper.momentum, m))
+            return combine(x, (hyper.alpha, x), (1 - hyper.alpha, theta))
 
         return channels["fragment"].begin_mean(moved).then(stepped)
 

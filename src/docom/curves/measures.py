@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from docom.metrics import MEANING
+from docom.metrics import COMPRESSED, MEANING
 from docom.names import nearest
 
 LINK_SECONDS = "link_seconds"  # of runs whose messages are priced on a link
@@ -86,10 +86,8 @@ INSIDE: dict[str, Panel] = {
         Panel("potential_tracker_replica", "V: trackers and their copies"),
         Panel("potential_model_replica", "V: models and their copies"),
         Panel("tracker_error", "Mean of the trackers, error", from_zero=True),
-        Panel("drift_model", "S - (W - I) H, model", from_zero=True),
-        Panel("drift_tracker", "S - (W - I) H, tracker", from_zero=True),
-        Panel("delta_model", "Observed delta, model", fraction=True),
-        Panel("delta_tracker", "Observed delta, tracker", fraction=True),
+        *(Panel(f"drift_{variable}", f"S - (W - I) H, {variable}", from_zero=True) for variable in COMPRESSED),
+        *(Panel(f"delta_{variable}", f"Observed delta, {variable}", fraction=True) for variable in COMPRESSED),
     )
 }
 

@@ -64,7 +64,9 @@ class Agent:
         before = None
         if isinstance(shrink, Tensor) or shrink != 1:
             before = self.state.x.clone() if self.algorithm.points_per_step > 1 else None
-            combine(self.state.x, (shrink, self.state.x))
+            for name in self.algorithm.models:
+                row = getattr(self.state, name)
+                combine(row, (shrink, row))
         self._run(self._advance)
         if before is not None:  # the second gradient is that of the model as it was when its first one was taken
             self.points[1].copy_(before)
