@@ -3,8 +3,7 @@
 All sites have the same file; its digest is compared when two sites first meet. The order of the members is that of the agents.
 
 >>> print(EXAMPLE)                                                                            # doctest: +ELLIPSIS
-name: heart-study
-...
+name: heart-study...
 """
 
 from __future__ import annotations
