@@ -13,8 +13,8 @@ from docom.problems import Evaluation, Problem
 
 # What each number of a record means, for tables and reports.
 MEANING: dict[str, str] = {
-    "step": "steps done",
-    "inner_steps": "inner steps of every agent between messages that its model contains",
+    "step": "steps done; with local steps, rounds of messages",
+    "inner_steps": "steps of the inner optimizer that each agent's model contains; of the agent that takes most",
     "samples": "per-sample gradients evaluated by all agents so far",
     "bits": "bits one agent has sent, by the paper's formula, a broadcast counted once",
     "wire_bytes": "bytes that all agents have sent over all links, as encoded",

@@ -59,7 +59,7 @@ class Run:
         return self.as_model(self.x.mean(dim=0))
 
     def plot(self, against: str = "steps", measures: Sequence[str] | None = None) -> Figure:
-        """The measures against steps (or ``"bits"``, ``"bytes"``, ``"samples"``, ``"seconds"``): see `plot`."""
+        """The measures against steps (or ``"inner_steps"``, ``"bits"``, ``"bytes"``, ``"samples"``, ``"seconds"``): see `plot`."""
         return plot([self], against, measures)
 
 
@@ -74,11 +74,12 @@ def plot(
 
     Args:
         runs: a list, labelled by their methods, or a dict from label to run.
-        against: the horizontal axis: "steps", "bits" or "bytes" (sent per agent), "samples" or "seconds".
+        against: the horizontal axis: "steps" (with local steps "rounds" says the same), "inner_steps", "bits" or "bytes"
+            (sent per agent), "samples" or "seconds".
         measures: keys of the records; by default the worst loss, the consensus gap, the worst gradient norm and the test
             accuracy, as far as they were measured.
     """
-    from docom.curves import Series, axis_named, figure, panel_of, with_totals
+    from docom.curves import Series, axis_named, figure, panel_of, walks, with_totals
     from docom.curves.scales import axis_scale
 
     if isinstance(runs, Run):
@@ -86,8 +87,13 @@ def plot(
     named = dict(runs) if isinstance(runs, Mapping) else dict(zip(_labels(runs), runs, strict=True))
     if not named:
         raise ValueError("there is no run to plot; give a list of runs, or a dict from label to run")
+    local = any(walks(run.records) for run in named.values())
     curves = [
-        Series(label, [with_totals(record, len(run.x)) for record in run.records], COLOURS[place % len(COLOURS)])
+        Series(
+            label,
+            [with_totals(record, len(run.x), beside_walks=local) for record in run.records],
+            COLOURS[place % len(COLOURS)],
+        )
         for place, (label, run) in enumerate(named.items())
     ]
     wanted = [key for key in measures or USUAL if any(curve.last(key) for curve in curves)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from docom.curves.drawing import FEW_POINTS, draw_panel, figure
 from docom.curves.measures import AXES, INSIDE, PANELS, Axis, Panel, axis_named, panel_of
 from docom.curves.scales import Scale, axis_scales, log_by_default
-from docom.curves.series import Curve, Series, Spread, with_totals
+from docom.curves.series import Curve, Series, Spread, walks, with_totals
 
 __all__ = [
     "AXES",
@@ -30,5 +30,6 @@ __all__ = [
     "figure",
     "log_by_default",
     "panel_of",
+    "walks",
     "with_totals",
 ]

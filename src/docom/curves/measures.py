@@ -60,6 +60,7 @@ AXES: dict[str, Axis] = {
         ),
         Axis("wire_bytes", "bytes", "bytes on all links", "bytes"),
         Axis("samples", "samples", "samples, all agents", "samples"),
+        Axis("inner_steps", "inner steps", "inner steps per agent", "steps"),
         Axis("step", "steps", "steps", "steps"),
         Axis("seconds", "seconds", "compute time", "seconds"),
         Axis(LINK_SECONDS, "seconds on this link", "time on this link", "seconds"),
@@ -99,13 +100,14 @@ UNITS: dict[str, list[tuple[float, str]]] = {
     "steps": [(1.0, "")],
     "seconds": [(1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h")],
 }
+ROUNDS = "rounds"  # what steps are in runs with local steps
 COUNTS = ("samples", "steps")
 
 
 def axis_named(name: str) -> Axis:
-    """The axis with this key, or with this short name: ``"step"`` and ``"steps"``, ``"agent_bytes"`` and ``"bytes"``."""
+    """The axis with this key, or with this short name: ``"step"``, ``"steps"`` and ``"rounds"``, ``"agent_bytes"`` and ``"bytes"``."""
     by_button = {axis.button: axis for axis in reversed(AXES.values()) if axis.key != LINK_SECONDS}
-    found = AXES.get(name) or by_button.get(name)
+    found = AXES.get("step" if name == ROUNDS else name) or by_button.get(name)
     if found is None:
         raise nearest("axis", name, by_button)
     return found

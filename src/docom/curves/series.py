@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-AGENT_BYTES, LINK_BITS = "agent_bytes", "link_bits"
+AGENT_BYTES, LINK_BITS, INNER_STEPS = "agent_bytes", "link_bits", "inner_steps"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,14 @@ class Series:
         return [record[key] for record in self.records if key in record][-1:]
 
 
-def with_totals(record: Mapping[str, float], agents: int | None, broadcasts: int | None = None) -> dict[str, float]:
+def walks(records: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the records are of a run with local steps."""
+    return bool(records) and INNER_STEPS in records[-1]
+
+
+def with_totals(
+    record: Mapping[str, float], agents: int | None, broadcasts: int | None = None, beside_walks: bool = False
+) -> dict[str, float]:
     """A record with its traffic counted both ways: per agent, and on all links.
 
     Records count bits per agent and bytes on all links. The average agent's bytes follow from the number of agents, the
@@ -85,8 +92,11 @@ def with_totals(record: Mapping[str, float], agents: int | None, broadcasts: int
         agents: how many there are; without it nothing is added.
         broadcasts: the sum just described: twice the edges where every message goes to all neighbours, the number of
             agents where each message goes to one.
+        beside_walks: it is drawn beside runs with local steps; its own steps are then inner steps too.
     """
     totals = dict(record)
+    if beside_walks:
+        totals.setdefault(INNER_STEPS, record["step"])
     if agents and "wire_bytes" in record:
         totals[AGENT_BYTES] = record["wire_bytes"] / agents
     if broadcasts and "bits" in record:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from docom.curves import Spread, with_totals
+from docom.curves import Spread, walks, with_totals
 from docom.report.looks import looks, rank
 from docom.report.runs import RunData
 
 # Settings that tell two configurations with one label apart, in the order in which they are tried.
-DISTINGUISHING = ("compressor", "topology", "weights", "agents", "steps", "preset")
+DISTINGUISHING = ("compressor", "topology", "weights", "agents", "steps", "inner", "local_steps", "overlap", "preset")
 
 MOST_POINTS = 2000  # of a curve: no screen shows more, and the page stays quick
 
@@ -71,8 +71,11 @@ class Configuration:
 def configurations(runs: Iterable[RunData]) -> list[Configuration]:
     """Gather runs that differ in their seed only; runs without a record are left out."""
     groups: dict[str, list[RunData]] = {}
-    for run in map(_totalled, runs):
+    runs = list(runs)
+    local = any(walks(run.records) for run in runs)
+    for run in runs:
         if run.records:
+            run = _totalled(run, local)
             groups.setdefault(_setting(run), []).append(run)
     ordered = sorted(groups.values(), key=lambda group: (rank(group[0]), group[0].label))
     labels = _distinct_labels([group[0] for group in ordered])
@@ -82,7 +85,7 @@ def configurations(runs: Iterable[RunData]) -> list[Configuration]:
     ]
 
 
-def _totalled(run: RunData) -> RunData:
+def _totalled(run: RunData, beside_walks: bool) -> RunData:
     """The run with its traffic counted per agent and on all links, as far as its summary says between whom it went."""
     agents, edges = run.count("agents"), run.table("network").get("edges")
     compressor = run.text("compressor") or ""
@@ -92,7 +95,7 @@ def _totalled(run: RunData) -> RunData:
         broadcasts = None  # its exchanges follow links of their own
     else:
         broadcasts = 2 * len(edges) if isinstance(edges, list) else None
-    return replace(run, records=tuple(with_totals(record, agents, broadcasts) for record in run.records))
+    return replace(run, records=tuple(with_totals(record, agents, broadcasts, beside_walks) for record in run.records))
 
 
 def _summary(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
@@ -122,7 +125,8 @@ def _detail(run: RunData, key: str) -> str | None:
     value = run.summary.get(key)
     if value is None:
         return None
-    return f"{value:,} {key}" if isinstance(value, int) else str(value)
+    written = key.replace("_", " ")
+    return f"{value:,} {written}" if isinstance(value, int) else str(value)
 
 
 def _distinct_labels(runs: Sequence[RunData]) -> list[str]:

@@ -109,7 +109,8 @@ def settings(configurations: Sequence[Configuration]) -> list[Settings]:
     found = []
     for configuration in configurations:
         first = configuration.runs[0]
-        items = [(key, first.summary.get(key)) for key in ("algorithm", "compressor", "topology", "agents", "steps")]
+        shown_first = ("algorithm", "compressor", "topology", "agents", "steps", "inner", "local_steps", "overlap")
+        items = [(key.replace("_", " "), first.summary.get(key)) for key in shown_first]
         items += list(first.table("hyper").items())
         items += [(f"{key} (measured)", value) for key, value in first.table("gamma").items()]
         seeds = [str(seed) for run in configuration.runs if (seed := run.count("seed")) is not None]
@@ -129,6 +130,8 @@ def facts(configurations: Sequence[Configuration]) -> list[str]:
         "topology": "{}",
         "dimension": "d = {}",
         "steps": "{} steps",
+        "local_steps": "{} local steps",
+        "inner": "{} inside",
     }
     found = []
     for key, wording in shared.items():
