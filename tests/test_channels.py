@@ -14,7 +14,6 @@ from torch import Tensor
 
 import docom
 import reference
-from conftest import least_squares
 from docom import numerics, rng
 from docom.channels import (
     Channel,
@@ -686,14 +685,28 @@ def test_uncompressed_gossip_follows_a_network_that_changes() -> None:
         np.testing.assert_allclose(x.numpy(), wanted, atol=1e-14)
 
 
-def test_copies_of_one_network_refuse_another() -> None:
+def test_what_belongs_to_one_network_refuses_another() -> None:
     network = Alternating.of(docom.network("ring", 6), docom.network("path", 6))
     transport = InProcess(network.degrees)
-    for how in ("topk:0.3", "edge-lowrank:1"):
-        with pytest.raises(ValueError, match=r"belongs to one network.*changes; use a method with uncompressed"):
-            open_channels({"x": ("compressed", how)}, network, Layout(((2, 3),)), transport, torch.float64)
-    with pytest.raises(ValueError, match="the model is sent through"):
-        docom.simulate(least_squares(6), docom.ChocoSGD(lr=0.1, gamma=0.1), topology=network, steps=1)
+    with pytest.raises(ValueError, match=r"belongs to one network.*changes; use a compressor such as topk"):
+        open_channels({"x": ("compressed", "edge-lowrank:1")}, network, Layout(((2, 3),)), transport, torch.float64)
+
+
+@pytest.mark.parametrize("compressor", ["topk:0.4", "quantize:8", "none"])
+def test_copies_on_links_follow_a_network_that_changes(compressor: str) -> None:
+    """The gap is that of the network of each round, over the copies on its links; agents agree on their mean."""
+    network = Alternating.of(docom.network("ring", 6), docom.network("path", 6))
+    transport = InProcess(network.degrees)
+    channel = open_channels({"x": ("compressed", compressor)}, network, Layout.flat(5), transport, torch.float64)["x"]
+    x = torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = x.mean(0)
+    channel.start(0 * x)
+    for round in range(300):
+        gap, W = channel.push(x), torch.tensor(network.at(round).matrix)
+        if compressor == "none":
+            torch.testing.assert_close(gap, W @ x - x, rtol=1e-12, atol=1e-12)
+        x = x + 0.3 * gap
+    torch.testing.assert_close(x, mean.expand_as(x), rtol=1e-6, atol=1e-6)
 
 
 def test_a_network_that_stays_answers_the_same_for_ever() -> None:

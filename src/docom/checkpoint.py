@@ -247,6 +247,7 @@ def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor])
         raise CheckpointError(f"the checkpoint does not hold {n} agents, but {held}")
     if "drawn" in mine:
         training.drawn = mine.pop("drawn").to(training.state.x)
+    training.channels.expect(_under("links.", mine))
     expected = rows_of(training)
     expected.pop("drawn", None)
     if mine.keys() != expected.keys() or any(mine[key].shape != row.shape for key, row in expected.items()):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from docom import inner as inners
-from docom.algorithms import CHANGING, Algorithm, require
+from docom.algorithms import CHANGING, LOSSY, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.conditions import Conditions
@@ -74,6 +74,8 @@ class Experiment:
         self.network = network(topology, problem.agents, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
+        if self.conditions.disturbs_messages:
+            require(algorithm, LOSSY)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes), inners.parse(inner))
         self.start = _start(problem, x0, seed)
@@ -111,7 +113,7 @@ class Experiment:
     def _channels(self, layout: Layout, transport: Transport) -> Channels:
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         layouts = {name: self.algorithm.message_layout(name, layout) for name in kinds}
-        return open_channels(kinds, self.network, layouts, transport, self.dtype, self.seed)
+        return open_channels(kinds, self.network, layouts, transport, self.dtype, self.seed, self.conditions)
 
     def _oracle(self, agents: Tensor) -> Oracle:
         gradients = ProblemOracle(self.problem, agents, self.batch_size, self.seed, self.exact)

@@ -159,6 +159,7 @@ class Training:
             **({} if self.oracle.inner_steps is None else {"inner_steps": self.oracle.inner_steps}),
             "bits": self.channels.bits,
             "wire_bytes": self.channels.wire_bytes,
+            **({} if self.channels.lost is None else {"lost": self.channels.lost}),
             "seconds": self.seconds,
             **measure(x),
         }

@@ -93,6 +93,10 @@ def simulate(
         raise TypeError(f"diagnose is True or False, got {diagnose!r}")
     if diagnose and inner is not None:
         raise ValueError("diagnose follows the paper's proof, which is about gradients; leave it out with local steps")
+    if diagnose and experiment.conditions.to_dict():
+        raise ValueError(
+            "diagnose follows the paper's proof, which is about a network without faults; leave it out here"
+        )
     reached = stop_condition(until)
     every = eval_every or max(1, steps // 20)
     training = experiment.begin()

@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
+from docom.algorithms.standing import LOSSY, Stands
 from docom.numerics import combine
 
 
@@ -42,6 +43,7 @@ class LEAD(Algorithm):
 
     name: ClassVar[str] = "lead"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
+    stands: ClassVar[Stands] = {LOSSY: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Liu et al. 2021",
         messages="1 compressed",

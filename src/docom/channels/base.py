@@ -45,6 +45,7 @@ class Channel:
     bytes_per_round: what all agents put on all links per round, as encoded.
     exchanges: messages per round that must wait for one another.
     number: of the variable among those of the algorithm, for the frames of its messages.
+    repairs: whether it works where messages are lost, late, cut or wrong.
     follows_changes: whether the channel works over a network that `docom.weights.Network.changes` from round to round.
     meter: set to measure how much of the messages compression keeps; costs two rows and their sums per round.
     """
@@ -55,6 +56,8 @@ class Channel:
     number: int = 0
     follows_changes: ClassVar[bool] = False
     meter: Meter | None = None
+    lost: int | None = None  # transmissions that did not arrive, where the network loses some
+    repairs: ClassVar[bool] = False
 
     def __init__(self, variable: str, transport: Transport) -> None:
         self.variable, self.transport = variable, transport
@@ -65,6 +68,11 @@ class Channel:
     def capturable(self) -> bool:
         """Whether what the channel does on a GPU is the same sequence of kernels every time, without waiting."""
         return False
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that all agents have put on all links so far."""
+        return self.rounds * self.bytes_per_round
 
     @property
     def place(self) -> Place:
@@ -109,6 +117,16 @@ class Channel:
     def rows(self) -> dict[str, Tensor]:
         """All that must be saved: tensors whose first dimension is the local agents."""
         return {}
+
+    def owed(self) -> Tensor | float:
+        """What the gaps of the local agents still have to get, so that all their gaps since the start sum to zero over agents.
+
+        Zero without losses.
+        """
+        return 0.0
+
+    def expect(self, rows: dict[str, Tensor]) -> None:
+        """Make room for the rows of a checkpoint, for channels whose number of rows changes during a run."""
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """Restore what `rows` returned."""

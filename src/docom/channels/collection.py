@@ -11,6 +11,7 @@ from docom.channels.base import Channel
 from docom.channels.named import Uncompressed, parse_gossip
 from docom.channels.opening import KINDS, Gossip, Opening
 from docom.compressors import Compressor
+from docom.conditions import NOTHING, Conditions
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
 from docom.transports import Transport
@@ -46,11 +47,23 @@ class Channels(Mapping[str, Channel]):
     @property
     def wire_bytes(self) -> int:
         """Bytes all agents have put on all links so far."""
-        return sum(channel.rounds * channel.bytes_per_round for channel in self.values())
+        return sum(channel.wire_bytes for channel in self.values())
+
+    @property
+    def lost(self) -> int | None:
+        """Transmissions that did not arrive so far; None where the network loses none."""
+        lost = [channel.lost for channel in self.values() if channel.lost is not None]
+        return sum(lost) if lost else None
 
     def rows(self) -> dict[str, Tensor]:
         """All rows that the channels keep, by ``variable.name``."""
         return {f"{variable}.{name}": row for variable, c in self.items() for name, row in c.rows().items()}
+
+    def expect(self, rows: Mapping[str, Tensor]) -> None:
+        """Make room for the rows of a checkpoint; see `Channel.expect`."""
+        for variable, channel in self.items():
+            prefix = f"{variable}."
+            channel.expect({key[len(prefix) :]: row for key, row in rows.items() if key.startswith(prefix)})
 
     def load(self, rows: Mapping[str, Tensor], rounds: Mapping[str, int]) -> None:
         """Restore what `rows` and `rounds` returned."""
@@ -81,6 +94,7 @@ def open_channels(
     transport: Transport,
     dtype: torch.dtype,
     seed: int = 0,
+    conditions: Conditions = NOTHING,
 ) -> Channels:
     """A channel for every variable, given its kind (see `KINDS`) and how it is sent, in any form that `parse_gossip` takes.
 
@@ -91,15 +105,21 @@ def open_channels(
     channels: dict[str, Channel] = {}
     for position, (variable, (kind, how)) in enumerate(variables.items()):
         tensors = layout if isinstance(layout, Layout) else layout[variable]
+        key = Key(seed, CHANNEL + position)
         at = Opening(
-            variable, known_kind(variable, kind), tensors, network, transport, dtype, Key(seed, CHANNEL + position)
+            variable, known_kind(variable, kind), tensors, network, transport, dtype, key, conditions, position
         )
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
+        if conditions.disturbs_messages and not channel.repairs:
+            raise ValueError(
+                f"the {variable} is sent through {type(channel).__name__}, which has no repair for messages that are lost, late, "
+                "cut or wrong; take a compressor such as topk:0.05, or none"
+            )
         if network.changes and not channel.follows_changes:
             raise ValueError(
                 f"the {variable} is sent through {type(channel).__name__}, whose state at both ends of a link belongs to "
-                f"one network, and {network.name} changes; use a method with uncompressed messages, or a network that does "
+                f"one network, and {network.name} changes; use a compressor such as topk:0.05 or none, or a network that does "
                 "not change"
             )
         channel.number = position

@@ -153,6 +153,7 @@ class MeanChannel(Channel):
     """An all-reduce, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
     follows_changes: ClassVar[bool] = True  # an all-reduce does not use the network's links
+    repairs: ClassVar[bool] = True  # all wait until it is complete
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)

@@ -15,6 +15,7 @@ import torch
 
 from docom.channels.base import Channel
 from docom.channels.edges import EdgeLowRank
+from docom.channels.faulty import careful, robust_mean
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
@@ -37,8 +38,11 @@ class Uncompressed(Gossip):
         whole = Identity().bind(at.layout, at.dtype)
         if at.kind == "compressed":
             return _with_copies(at, whole)
-        kind = UncompressedChannel if at.kind == "uncompressed" else MeanChannel
-        return kind(at.variable, whole, at.network, at.transport)
+        if at.kind == "mean":
+            return robust_mean(at, whole) or MeanChannel(at.variable, whole, at.network, at.transport)
+        if at.conditions.disturbs_messages:
+            return careful(at, whole)
+        return UncompressedChannel(at.variable, whole, at.network, at.transport)
 
     def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
         """See `Gossip.contraction`: a message loses nothing."""
@@ -46,7 +50,7 @@ class Uncompressed(Gossip):
 
     def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:
         """See `Gossip.open_smaller`."""
-        return _with_copies(at, Identity().smaller(at.layout, numbers, at.dtype))
+        return _plain_copies(at, Identity().smaller(at.layout, numbers, at.dtype))
 
     @property
     def setting(self) -> Compressor:
@@ -74,7 +78,7 @@ class PublicCopies(Gossip):
 
     def open_smaller(self, at: Opening, numbers: int) -> CompressedChannel:
         """See `Gossip.open_smaller`."""
-        return _with_copies(at, self.compressor.smaller(at.layout, numbers, at.dtype))
+        return _plain_copies(at, self.compressor.smaller(at.layout, numbers, at.dtype))
 
     @property
     def label(self) -> str:
@@ -87,7 +91,13 @@ class PublicCopies(Gossip):
         return self.compressor
 
 
-def _with_copies(at: Opening, bound: Bound) -> CompressedChannel:
+def _with_copies(at: Opening, bound: Bound) -> Channel:
+    if at.conditions.disturbs_messages or at.network.changes:
+        return careful(at, bound)
+    return _plain_copies(at, bound)
+
+
+def _plain_copies(at: Opening, bound: Bound) -> CompressedChannel:
     return CompressedChannel(at.variable, bound, at.network, at.transport, at.key)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 
 from docom.channels.base import Channel
+from docom.conditions import NOTHING, Conditions
 from docom.layout import Layout
 from docom.rng import Key
 from docom.transports import Transport
@@ -31,7 +32,7 @@ KINDS = {
 
 
 class Opening(NamedTuple):
-    """What a channel is opened for: a variable of a kind, the layout and type of its rows, a network, and a transport."""
+    """What a channel is opened for: a variable of a kind, its layout and type, a network and its conditions, a transport."""
 
     variable: str
     kind: str
@@ -40,6 +41,8 @@ class Opening(NamedTuple):
     transport: Transport
     dtype: torch.dtype
     key: Key
+    conditions: Conditions = NOTHING
+    number: int = 0  # of the variable among those of the method
 
 
 @dataclass(frozen=True)

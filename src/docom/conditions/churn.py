@@ -20,7 +20,7 @@ EXAMPLE = "leave@100:3,crash@200:5,join@300:3, or every=100 for a random change 
 
 @dataclass(frozen=True, order=True)
 class Event:
-    """An agent leaves before a round (says so and hands over what it owes), crashes (says nothing), or joins."""
+    """Before a round an agent leaves (it says so and hands over what it owes), crashes (it says nothing), or joins."""
 
     round: int
     kind: str
@@ -90,7 +90,7 @@ class Churn:
 
 
 def parse(given: str | Mapping[str, Any] | Churn | None) -> Churn | None:
-    """A description of changes from what a user gives: ``"leave@100:3,join@300:3"``, ``"every=100"``, or a mapping of fields."""
+    """Changes from what a user gives: ``"leave@100:3,join@300:3"``, ``"every=100"``, or a mapping of the fields."""
     if given is None or isinstance(given, Churn):
         return given
     if isinstance(given, Mapping):

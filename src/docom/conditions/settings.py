@@ -28,7 +28,7 @@ class Conditions:
     outages: the probability that a link is down in a round, in both directions.
     repair: what both ends of a link keep, so that nothing is wrong after a loss: "resend" keeps public copies, sends again what
         is not acknowledged, and a late message is paid back for the rounds it missed; "edges" keeps two copies per link, which
-        change only when a message is acknowledged. By default "resend" where the network stays, "edges" where it changes.
+        change only when a message is acknowledged. By default "edges" where the network changes, else "resend".
     clip: bound what a neighbour can do in a round: its difference is cut to the "second" largest of all neighbours' differences,
         or to twice the running "median" of them. None: as it is.
     bad: agents that send garbage, ``{9: "noise:450"}``; kinds: "noise:NORM", "nan", "flip:FACTOR" (the opposite, scaled).

@@ -12,6 +12,7 @@ exchange is a `Pending`: its messages are under way until `Pending.wait` returns
 from __future__ import annotations
 
 from docom.transports.base import Code, ExchangeError, FrameRefused, PeerLost, Place, Transport
+from docom.transports.deliveries import Deliveries, StopAndWait
 from docom.transports.framed import Framed
 from docom.transports.inprocess import InProcess
 from docom.transports.pending import Pending
@@ -21,6 +22,7 @@ from docom.transports.torchdist import TorchPost
 
 __all__ = [
     "Code",
+    "Deliveries",
     "ExchangeError",
     "FrameRefused",
     "Framed",
@@ -31,6 +33,7 @@ __all__ = [
     "Post",
     "RanksLost",
     "Routes",
+    "StopAndWait",
     "TorchPost",
     "Transport",
     "blocks",

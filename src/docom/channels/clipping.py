@@ -1,0 +1,55 @@
+"""Bounds on what one neighbour, or one agent in an average, can do to the others in a round.
+
+Differences of neighbours are cut to a length: the second largest of a receiver's neighbours, which tolerates one that is bad,
+or twice the median of what it has seen in the last rounds. Both ends of a link use the smaller of their two bounds, so that
+the cut is the same in both directions and sums over agents stay as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from docom.channels.links import DirectedLinks, Mask
+
+REMEMBERED = 20  # rounds of the running median
+Floats = NDArray[np.float64]
+
+
+class Clipping:
+    """The factor for the difference on every link; see the module.
+
+    kind: "second" or "median". seen: per receiver the median length of its neighbours' differences in the last rounds.
+    """
+
+    def __init__(self, kind: str, links: DirectedLinks) -> None:
+        self.kind, self.links = kind, links
+        self.seen = np.full((REMEMBERED, links.agents), np.nan)
+
+    def factors(self, lengths: Floats, active: Mask, round: int) -> Floats:
+        """At most 1 for every link; a link whose lengths are the same in both directions has the same factor in both."""
+        bounds = self._second(lengths, active) if self.kind == "second" else self._median(lengths, active, round)
+        both = np.minimum(bounds[self.links.receivers], bounds[self.links.senders])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(lengths > both, both / lengths, 1.0)
+
+    def _second(self, lengths: Floats, active: Mask) -> Floats:
+        """The second largest of each receiver's active links; of a single one itself."""
+        table = self.links.table(np.where(active, lengths, -1.0))
+        ordered = np.sort(table, axis=1)
+        found = ordered[:, -1] if table.shape[1] < 2 else np.where(ordered[:, -2] >= 0, ordered[:, -2], ordered[:, -1])
+        return np.asarray(found, dtype=np.float64)
+
+    def _median(self, lengths: Floats, active: Mask, round: int) -> Floats:
+        """Twice the median over neighbours and the last rounds."""
+        table = self.links.table(np.where(active, lengths, np.nan).astype(np.float64))
+        used = self.links.table(active)
+        table = np.where(used, table, np.nan)
+        here = ~np.isnan(table).all(axis=1)
+        now = np.full(self.links.agents, np.nan)
+        now[here] = np.nanmedian(table[here], axis=1)
+        self.seen[round % REMEMBERED] = now
+        known = ~np.isnan(self.seen).all(axis=0)
+        bounds = np.full(self.links.agents, np.inf)
+        bounds[known] = 2 * np.nanmedian(self.seen[:, known], axis=0)
+        return bounds

@@ -1,0 +1,226 @@
+"""Two copies on every link, which change only when a message is known to have arrived.
+
+For networks that change from round to round, where copies on a link that is not used stay as they are, and for mixing that
+bounds what each neighbour can do. Link e from j to i holds ``received[e]``, i's copy of j's variable, and ``known[e]``, what j
+knows of it. They differ only while an acknowledgement is missing. The gap of agent i is
+``sum_j W_ij(t) (received[j->i] - known[i->j])``: both ends add the same difference with opposite signs.
+
+A sender that learns late that its message was applied pays back what its own gaps have missed since then, so that sums over
+agents stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from docom.channels.base import Channel
+from docom.channels.clipping import Clipping
+from docom.channels.garbage import Garbage
+from docom.channels.links import DirectedLinks, Mask
+from docom.compressors import Bound, NonFinite, Stamp
+from docom.conditions import Conditions
+from docom.numerics import mix, sum_squares
+from docom.rng import Key
+from docom.transports import Pending, StopAndWait, Transport
+from docom.weights import Network
+
+
+class EdgeCopiesChannel(Channel):
+    """Gossip of compressed differences to copies per link; for all agents in one process."""
+
+    repairs: ClassVar[bool] = True
+    follows_changes: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        variable: str,
+        bound: Bound,
+        network: Network,
+        transport: Transport,
+        key: Key,
+        conditions: Conditions,
+        number: int = 0,
+    ) -> None:
+        super().__init__(variable, transport)
+        self.bound, self.network, self.key = bound, network, key
+        self.links = DirectedLinks.of(network)
+        self.sending = StopAndWait(conditions, key.seed, number, self.links.pairs)
+        self.garbage = Garbage(conditions, key.seed, number)
+        self.clipping = None if conditions.clip is None else Clipping(conditions.clip, self.links)
+        self.memory = bound.memory(torch.from_numpy(self.links.senders))
+        self.bits_per_round = bound.bits if network.n > 1 else 0
+        self.bytes_per_round = bound.num_bytes * len(self.links)
+        # Without losses a message is applied at once at both ends, and neither it nor a second copy needs to be kept.
+        self.answers_lost = bool(conditions.lost_acknowledgements or conditions.outages)
+        self.loses = bool(conditions.loss or conditions.delay or self.answers_lost)
+        self.honest = self._from_honest()
+        self.received: Tensor | None = None
+
+    def _from_honest(self) -> Mask:
+        """Which links lead from agents whose messages hold numbers."""
+        return ~np.isin(self.links.senders, self.garbage.refused)
+
+    def start(self, hat: Tensor) -> None:
+        """See `Channel.start`."""
+        self._begin(hat[torch.from_numpy(self.links.senders)], torch.zeros_like(hat))
+
+    def _begin(self, copies: Tensor, gap: Tensor) -> None:
+        self.received = copies
+        self.known = copies.clone() if self.answers_lost else copies
+        self.message = torch.zeros_like(copies) if self.loses else None
+        self.missed = np.zeros(len(self.links))
+        self._gap = gap
+
+    @property
+    def gap(self) -> Tensor:
+        """See `Channel.gap`; a method that reads it before it pushes gets that of the last round's network."""
+        return self._gap
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Channel.wire_bytes`: with what was sent again."""
+        return int(self.sending.transmitted.sum()) * self.bound.num_bytes
+
+    @property
+    def lost(self) -> int:  # type: ignore[override]
+        """See `Channel.lost`."""
+        return int(self.sending.lost.sum())
+
+    def mix(self, x: Tensor) -> Tensor:
+        """See `Channel.mix`."""
+        if self.received is None:  # the first message is waited for: there are no copies before it
+            self.inspect(x)
+            sent = self.garbage.sent(x, self.rounds)[torch.from_numpy(self.links.senders)]
+            self._begin(sent, torch.zeros_like(x))
+        return x + self.push(x)
+
+    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+        """See `Channel.begin_mix`."""
+        return Pending.of(self.mix(x))
+
+    def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
+        """See `Channel.push`."""
+        assert self.received is not None
+        self.inspect(x)
+        seen = None if self.meter is None else (self.meter, self._wanted(x))
+        weights = self.links.weights(self.network.at(self.rounds))
+        active = (weights > 0) & self.honest
+        q = self._messages(self.garbage.sent(x, self.rounds), active)
+        applied, answered = self.sending.send(self.rounds, active)
+        _add(self.received, q, applied, damping)
+        if self.known is not self.received:
+            _add(self.known, q, answered, damping)
+        self.missed = np.where(applied, (1 - damping) * weights, self.missed)
+        gap = self._gap_over(np.where(active, weights, 0.0), active)
+        if damping != 1:
+            mix(gap, q, self.links.into_receivers(np.where(applied, (1 - damping) * weights, 0.0)), accumulate=True)
+        paid = np.where(answered, self.missed, 0.0)
+        if paid.any():
+            mix(gap, q, self.links.into_senders(paid), -1.0, accumulate=True)
+        self.missed = np.where(answered, 0.0, self.missed + damping * weights * self.sending.unanswered)
+        self._gap = gap
+        self.count()
+        if seen is not None:
+            seen[0].note(seen[1], seen[1] - self._wanted(x))
+        return gap
+
+    def _wanted(self, x: Tensor) -> Tensor:
+        """What the copies on all links lack, per sender."""
+        assert self.received is not None
+        lacks = x[torch.from_numpy(self.links.senders)] - self.received
+        return mix(torch.empty_like(x), lacks, self.links.into_senders(np.ones(len(self.links))))
+
+    def _messages(self, x: Tensor, active: Mask) -> Tensor:
+        """The messages that are under way on all links, decoded; a link that waits for an answer keeps its own."""
+        assert self.received is not None
+        q = torch.zeros_like(self.received) if self.message is None else self.message
+        chosen = active & ~self.sending.pending
+        at = torch.from_numpy(np.flatnonzero(chosen))
+        if len(at):
+            q[at] = self._compressed(x, at)
+        self.sending.begin(chosen)
+        return q
+
+    def _compressed(self, x: Tensor, at: Tensor) -> Tensor:
+        """New messages for these links, decoded."""
+        senders = torch.from_numpy(self.links.senders)[at]
+        rows, copies = x[senders], self.known[at]
+        if self.bound.lossless:
+            return rows - copies
+        stamp = Stamp(self.key, senders, self.rounds)
+        memory = [kept[at] for kept in self.memory]
+        try:
+            message = self.bound.compress(rows, copies, stamp, memory)
+        except NonFinite as error:
+            self.refuse(torch.isin(self.transport.agents, senders[error.rows]))
+            raise
+        for kept, now in zip(self.memory, memory, strict=True):
+            kept[at] = now
+        return self.bound.decompress(message, stamp)
+
+    def _gap_over(self, weights: np.ndarray, active: Mask) -> Tensor:
+        """``sum_j W_ij (received - known)``, with every difference cut where that is asked for."""
+        assert self.received is not None
+        differences = self.received - self.known[torch.from_numpy(self.links.back)]
+        if self.clipping is not None:
+            lengths = sum_squares(differences).sqrt().numpy()
+            weights = weights * self.clipping.factors(lengths, active, self.rounds)
+        return mix(torch.empty_like(self._gap), differences, self.links.into_receivers(weights))
+
+    def owed(self) -> Tensor:
+        """See `Channel.owed`: what senders will take back, of messages that were applied without their knowing it."""
+        sums = torch.zeros_like(self._gap)
+        if self.message is None:
+            return sums
+        return mix(sums, self.message, self.links.into_senders(self.missed), -1.0)
+
+    def rows(self) -> dict[str, Tensor]:
+        """See `Channel.rows`: what belongs to links as a table with a row per receiver."""
+        if self.received is None:
+            return {}
+        of_links = {"received": self.received, **{f"memory{i}": rows for i, rows in enumerate(self.memory)}}
+        if self.known is not self.received:
+            of_links["known"] = self.known
+        if self.message is not None:
+            of_links["message"] = self.message
+        tables = {name: torch.from_numpy(self.links.table(rows.numpy())) for name, rows in of_links.items()}
+        numbers = self.sending.rows() | {"missed": self.missed}
+        tables |= {name: torch.from_numpy(self.links.table(values)) for name, values in numbers.items()}
+        if self.clipping is not None:
+            tables["seen"] = torch.from_numpy(np.ascontiguousarray(self.clipping.seen.T))
+        return tables | {"gap": self._gap}
+
+    def expect(self, rows: dict[str, Tensor]) -> None:
+        """See `Channel.expect`."""
+        if self.received is None and "gap" in rows:
+            gap = torch.zeros_like(rows["gap"])
+            self._begin(torch.zeros(len(self.links), gap.shape[1], dtype=gap.dtype), gap)
+
+    def load(self, rows: dict[str, Tensor]) -> None:
+        """See `Channel.load`."""
+        if self.received is None:
+            return
+        of_links = rows.keys() - {"gap", "seen"}
+        links = {name: torch.from_numpy(self.links.from_table(rows[name].numpy())) for name in of_links}
+        self.received.copy_(links["received"])
+        if self.known is not self.received:
+            self.known.copy_(links["known"])
+        if self.message is not None:
+            self.message.copy_(links["message"])
+        for i, kept in enumerate(self.memory):
+            kept.copy_(links[f"memory{i}"])
+        self.missed = links["missed"].numpy().copy()
+        self.sending.load({name: links[name].numpy() for name in self.sending.rows()})
+        if self.clipping is not None:
+            self.clipping.seen = np.ascontiguousarray(rows["seen"].numpy().T)
+        self._gap.copy_(rows["gap"])
+
+
+def _add(copies: Tensor, q: Tensor, chosen: Mask, scale: float) -> None:
+    """Add the rows of chosen links."""
+    at = torch.from_numpy(np.flatnonzero(chosen))
+    copies.index_add_(0, at, q[at], alpha=scale)

@@ -1,0 +1,42 @@
+"""Which channel a variable gets where messages are lost, neighbours are bad, or the network changes."""
+
+from __future__ import annotations
+
+from docom.channels.base import Channel
+from docom.channels.edge_copies import EdgeCopiesChannel
+from docom.channels.opening import Opening
+from docom.channels.resending import ResendingChannel
+from docom.channels.robust_mean import RobustMeanChannel
+from docom.compressors import Bound
+
+
+def careful(at: Opening, bound: Bound) -> Channel:
+    """The channel that repairs what the conditions do."""
+    conditions = at.conditions
+    _refuse_processes(at)
+    per_link = conditions.repair == "edges" or (
+        conditions.repair is None and bool(at.network.changes or conditions.clip or conditions.bad)
+    )
+    if not per_link and (at.network.changes or conditions.clip or conditions.bad):
+        raise ValueError(
+            'repair="resend" keeps one copy per agent, which needs a network that stays the same, and no clipping; '
+            'use repair="edges"'
+        )
+    kind = EdgeCopiesChannel if per_link else ResendingChannel
+    return kind(at.variable, bound, at.network, at.transport, at.key, conditions, at.number)
+
+
+def robust_mean(at: Opening, bound: Bound) -> Channel | None:
+    """The average where some agents send garbage or contributions are cut; None where neither is so."""
+    if not (at.conditions.bad or at.conditions.clip):
+        return None
+    _refuse_processes(at)
+    return RobustMeanChannel(at.variable, bound, at.network, at.transport, at.conditions, at.key.seed, at.number)
+
+
+def _refuse_processes(at: Opening) -> None:
+    if at.transport.needs_messages and not hasattr(at.transport, "through_bytes"):
+        raise ValueError(
+            "conditions (loss, delay, clip, ...) and compressed messages over networks that change are simulated with all "
+            "agents in one process; leave them out under torchrun or MPI"
+        )

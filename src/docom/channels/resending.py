@@ -1,0 +1,254 @@
+"""Public copies over links that lose and delay messages: what is not acknowledged is sent again, and paid back when it arrives.
+
+The sender moves its own copy at once; a receiver moves its share of the gap when the message arrives. A message of round s that
+arrives in round t was missed by the gaps of rounds s .. t-1, and the gap of round t contains them in addition. So the sum of all
+gaps over agents and rounds is that of a network without losses, up to what is still under way: trackers keep their mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from docom.channels.copies import Copies
+from docom.channels.gossip import CompressedChannel
+from docom.channels.links import DirectedLinks, Mask
+from docom.compressors import Bound, Sparse, Stamp
+from docom.conditions import Conditions
+from docom.numerics import RowMix, add_sparse, combine, mix, mix_sparse
+from docom.rng import Key
+from docom.transports import Deliveries, Pending, Transport
+from docom.weights import Network
+
+
+@dataclass
+class Held:
+    """A message that some neighbours have not acknowledged: sparse or as rows; and the share of it by which copies moved."""
+
+    message: Sparse | Tensor
+    damping: float
+
+    def move(self, copies: Tensor) -> None:
+        """Add it to the senders' own copies."""
+        if isinstance(self.message, Sparse):
+            add_sparse(copies, self.message.indices, self.message.values, self.damping)
+        else:
+            combine(copies, (1, copies), (self.damping, self.message))
+
+    def spread(self, gap: Tensor, by: RowMix, scale: float) -> None:
+        """Add ``scale sum_j w_ij q_j`` to rows."""
+        if isinstance(self.message, Sparse):
+            mix_sparse(gap, self.message.indices, self.message.values, by, scale)
+        else:
+            mix(gap, self.message, by, scale, accumulate=True)
+
+    def rows(self) -> dict[str, Tensor]:
+        """As rows for a checkpoint."""
+        damping = torch.tensor([self.damping], dtype=torch.float64)
+        if isinstance(self.message, Sparse):
+            damping = damping.expand(len(self.message.values))
+            return {"indices": self.message.indices, "values": self.message.values, "damping": damping}
+        return {"q": self.message, "damping": damping.expand(len(self.message))}
+
+    @staticmethod
+    def of(rows: dict[str, Tensor]) -> Held:
+        """The inverse of `rows`."""
+        dense = rows.get("q")
+        return Held(Sparse(rows["indices"], rows["values"]) if dense is None else dense, float(rows["damping"][0]))
+
+
+class ResendingChannel(CompressedChannel):
+    """`CompressedChannel` over a network that loses messages; for all agents in one process.
+
+    It also serves variables that are mixed (`mix`): ``W x`` is ``x`` and the gap. Their first message is waited for, as there
+    are no copies before it.
+    """
+
+    repairs: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        variable: str,
+        bound: Bound,
+        network: Network,
+        transport: Transport,
+        key: Key,
+        conditions: Conditions,
+        number: int = 0,
+    ) -> None:
+        super().__init__(variable, bound, network, transport, key)
+        self.links = DirectedLinks.of(network)
+        self.weights = self.links.weights(network)
+        self.own_weights = np.diagonal(network.matrix) - 1.0
+        self.whole = RowMix.from_dense(network.matrix)
+        self.deliveries = Deliveries(conditions, key.seed, number, self.links.pairs)
+        self.held: dict[int, Held] = {}
+        self.late: Tensor | None = None
+        self.was_late = False  # whether a message of an earlier round arrived in the last one
+
+    def start(self, hat: Tensor) -> None:
+        """See `Channel.start`."""
+        super().start(hat)
+        self.late = torch.zeros_like(hat)
+
+    @property
+    def capturable(self) -> bool:
+        """See `Channel.capturable`: which messages arrive is drawn on the host."""
+        return False
+
+    @property
+    def gap(self) -> Tensor:
+        """See `Channel.gap`; what arrived late in the last round is contained once."""
+        assert self.late is not None
+        return self.copies.gap + self.late
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Channel.wire_bytes`: with what was sent again."""
+        return int(self.deliveries.transmitted.sum()) * self.bound.num_bytes
+
+    @property
+    def lost(self) -> int:  # type: ignore[override]
+        """See `Channel.lost`."""
+        return int(self.deliveries.lost.sum())
+
+    def mix(self, x: Tensor) -> Tensor:
+        """See `Channel.mix`."""
+        if self.late is None:
+            return self._first(x)
+        gap = self.push(x)
+        if not self.held and not self.was_late:
+            return mix(torch.empty_like(x), x, self.whole)
+        return x + gap
+
+    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+        """See `Channel.begin_mix`."""
+        return Pending.of(self.mix(x))
+
+    def _first(self, x: Tensor) -> Tensor:
+        """The first message of a variable that is mixed: everybody waits for it."""
+        self.inspect(x)
+        self.copies = Copies(x.clone(), mix(torch.empty_like(x), x, self.by), self.by, None)
+        self.late = torch.zeros_like(x)
+        self.deliveries.transmitted += 1
+        self.deliveries.settle(self.rounds)
+        self.count()
+        return mix(torch.empty_like(x), x, self.whole)
+
+    def begin_push(self, x: Tensor, damping: float = 1.0) -> Pending[Tensor]:
+        """See `Channel.begin_push`."""
+        assert self.late is not None
+        seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
+        stamp = Stamp(self.key, self.transport.senders, self.rounds)
+        before, after = self.deliveries.send(self.rounds)
+        message = self._message(x)
+        if not self.held and bool((after == self.rounds).all()):
+            self.late.zero_()
+            self.was_late = False
+            gap = self._take(message, x, stamp, damping)
+        else:
+            gap = self._arrive(self._hold(message, x, stamp, damping), before, after)
+        self._forget()
+        self.count()
+        return Pending.of(gap if seen is None else self._metered(gap, damping, *seen))
+
+    def _hold(self, message: Any, x: Tensor, stamp: Stamp, damping: float) -> Held:
+        """Keep the message until all neighbours have it."""
+        if self.bound.lossless:
+            held = Held(x - self.hat, damping)
+        else:
+            sparse = self.bound.sparse(message, stamp)
+            kept = None if sparse is None else Sparse(sparse.indices, sparse.values)
+            held = Held(self.bound.decompress(message, stamp) if kept is None else kept, damping)
+        self.held[self.rounds] = held
+        if self.bound.lossless and damping == 1:
+            self.hat.copy_(x)  # so that rounding does not accumulate
+        else:
+            held.move(self.hat)
+        return held
+
+    def _arrive(self, sent: Held, before: np.ndarray, after: np.ndarray) -> Tensor:
+        """The gap with what arrives in this round; ``late`` is what it holds beyond the sum over copies."""
+        assert self.late is not None
+        self.late.zero_()
+        self.was_late = False
+        self._spread(sent, after == self.rounds, sent.damping, 1 - sent.damping, self.own_weights)
+        for round, held in self.held.items():
+            arriving = (before < round) & (round <= after)
+            if round < self.rounds and arriving.any():
+                missed = (1 - held.damping) + held.damping * (self.rounds - round)
+                self._spread(held, arriving, held.damping, missed)
+                self.was_late = True
+        return self.copies.gap + self.late
+
+    def _spread(self, held: Held, chosen: Mask, stays: float, once: float, own: np.ndarray | None = None) -> None:
+        assert self.late is not None
+        by = self.links.mixing(self.weights, chosen, own)
+        held.spread(self.copies.gap, by, stays)
+        if once:
+            held.spread(self.late, by, once)
+
+    def owed(self) -> Tensor:
+        """See `Channel.owed`: what has not arrived, for every round that it has missed."""
+        sums = torch.zeros_like(self.hat)
+        for round, held in self.held.items():
+            by = self.links.mixing(self.weights, self.deliveries.applied < round)
+            held.spread(sums, by, 1 + held.damping * (self.rounds - 1 - round))
+        return sums
+
+    def _forget(self) -> None:
+        """Delete what everybody has acknowledged."""
+        known = int(self.deliveries.acknowledged.min(initial=self.rounds))
+        for round in [round for round in self.held if round <= known]:
+            del self.held[round]
+
+    def rows(self) -> dict[str, Tensor]:
+        """See `Channel.rows`."""
+        if self.late is None:
+            return {}
+        tables = {name: torch.from_numpy(self.links.table(values)) for name, values in self.deliveries.rows().items()}
+        held = {f"held.{round}.{name}": row for round, one in self.held.items() for name, row in one.rows().items()}
+        return self._rows() | tables | held
+
+    def _rows(self) -> dict[str, Tensor]:
+        assert self.late is not None
+        memory = {f"memory{i}": rows for i, rows in enumerate(self.memory)}
+        return {"hat": self.hat, "gap": self.copies.gap, "late": self.late} | memory
+
+    def expect(self, rows: dict[str, Tensor]) -> None:
+        """See `Channel.expect`: the messages that were held."""
+        grouped: dict[int, dict[str, Tensor]] = {}
+        for key, row in rows.items():
+            kind, _, rest = key.partition(".")
+            number, _, name = rest.partition(".")
+            if kind == "held" and number.isdigit():
+                grouped.setdefault(int(number), {})[name] = row.clone()
+        self.held = {}
+        for round in sorted(grouped):
+            self.held[round] = self._checked(grouped[round])
+        if self.late is None and "late" in rows:
+            self.start(torch.zeros_like(rows["late"]))
+
+    def _checked(self, rows: dict[str, Tensor]) -> Held:
+        """A message of a checkpoint, whose indices must lie within the rows."""
+        dense = {"q", "damping"} == rows.keys() and rows["q"].shape[1:] == (self.bound.dimension,)
+        sparse = {"indices", "values", "damping"} == rows.keys() and rows["indices"].shape == rows["values"].shape
+        if sparse and bool(((rows["indices"] < 0) | (rows["indices"] >= self.bound.dimension)).any()):
+            sparse = False
+        if not (dense or sparse):
+            raise ValueError(f"a message that was held for the {self.variable} is damaged in the checkpoint")
+        return Held.of(rows)
+
+    def load(self, rows: dict[str, Tensor]) -> None:
+        """See `Channel.load`."""
+        if self.late is None:
+            return
+        for name, row in self._rows().items():
+            row.copy_(rows[name])
+        names = self.deliveries.rows()
+        self.deliveries.load({name: self.links.from_table(rows[name].numpy()) for name in names})  # type: ignore[misc]
+        self.was_late = True  # so that a mix adds what may still be owed
