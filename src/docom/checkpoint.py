@@ -135,6 +135,8 @@ def _seal_off(
         "description": description,
         "shards": shards,
     }
+    if training.timeline is not None:
+        manifest["clock"] = training.timeline.dump()
     for shard in shards:
         if not (temporary / shard["file"]).is_file():
             raise OSError(f"{temporary / shard['file']} is not there: all processes must see the same folder")
@@ -258,6 +260,11 @@ def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor])
     training.oracle.load(_under("oracle.", mine))
     training.step, training.seconds = int(manifest["step"]), float(manifest["seconds"])
     training.oracle.samples = int(manifest["samples"])
+    if training.timeline is not None:
+        try:
+            training.timeline.load(manifest["clock"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's clock cannot be used ({error})") from None
 
 
 def _under(prefix: str, rows: dict[str, Tensor]) -> dict[str, Tensor]:

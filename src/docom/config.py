@@ -13,6 +13,7 @@ import torch
 from docom import inner as inners
 from docom import plugins
 from docom.algorithms import Algorithm, find
+from docom.conditions import parse as parse_conditions
 from docom.local_settings import OUTER, check_local_steps
 from docom.names import nearest
 from docom.problems import Problem, named
@@ -29,7 +30,13 @@ MOST = {"steps": 10**12, "eval_every": 10**12, "seed": 2**63 - 1, "agents": 10**
 TEXTS = ("weights", "until", "preset", "label")  # that may be left out
 LONGEST_TEXT, LONGEST_FILE = 200, 2**20
 PRESET = re.compile(r"^[A-Za-z0-9][\w.+-]*$")  # a name, which also becomes a part of a folder's
-WHERE_GIVEN = ("inner", "local_steps", "overlap", "plugins")  # in files; earlier runs, which do not have them, go on
+WHERE_GIVEN = (
+    "inner",
+    "local_steps",
+    "overlap",
+    "conditions",
+    "plugins",
+)  # in files; earlier runs have none
 MAY_BE_LEFT_OUT = ("agents", "batch_size", "eval_samples", "grad_every", "threads")
 
 
@@ -60,6 +67,7 @@ class RunConfig:
     until: str | None = None
     diagnose: bool = False
     stop_on_divergence: bool = False
+    conditions: dict[str, Any] = field(default_factory=dict)  # of `docom.Conditions`, as plain values
     preset: str | None = None
     label: str | None = None
     plugins: dict[str, str] = field(default_factory=dict)  # the files of `docom.plugins.given`, by digest
@@ -95,6 +103,12 @@ class RunConfig:
         for name in ("exact", "diagnose", "stop_on_divergence"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false, got {getattr(self, name)!r}")
+        if not isinstance(self.conditions, dict):
+            raise ValueError(f"conditions is a mapping such as {{clock: step=0.2}}, got {self.conditions!r}")
+        try:
+            parse_conditions(self.conditions)
+        except TypeError as error:
+            raise ValueError(f"conditions: {error}") from None
         algorithm = self.build_algorithm()
         check_local_steps(algorithm, self.build_inner(), self.local_steps, self.overlap, self.agents)
         if self.inner is not None and (self.diagnose or self.stop_on_divergence):

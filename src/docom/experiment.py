@@ -13,6 +13,7 @@ from torch import Tensor
 from docom import inner as inners
 from docom.algorithms import CHANGING, LOSSY, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
+from docom.clock import TimedTransport, Timeline
 from docom.compressors import Compressor
 from docom.conditions import Conditions
 from docom.conditions import parse as parse_conditions
@@ -71,6 +72,7 @@ class Experiment:
                 raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.conditions = parse_conditions(conditions)
+        check_clock(self.conditions, problem.agents, processes)
         self.network = network(topology, problem.agents, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
@@ -103,12 +105,16 @@ class Experiment:
     def begin(self, transport: Transport | None = None) -> Training:
         """The run before its first step: of the agents of a transport, or of all of them in this process."""
         self._rehearse()
+        timeline = None
+        if self.conditions.clock is not None and (transport is None or isinstance(transport, InProcess)):
+            timeline = Timeline(self.conditions.clock, self.network.n, self.seed)
+            transport = TimedTransport(self.network, timeline, self.device)
         transport = transport or InProcess(self.network.degrees, device=self.device)
         channels = self._channels(self.problem.layout, transport)
         oracle = self._oracle(transport.agents)
         start = self.start.to(self.device, self.dtype)
         rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
-        return Training.begin(self.algorithm, channels, oracle, rows)
+        return Training.begin(self.algorithm, channels, oracle, rows, timeline)
 
     def _channels(self, layout: Layout, transport: Transport) -> Channels:
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
@@ -149,7 +155,21 @@ class Experiment:
             "compressor": {variable: how.setting for variable, how in self.gossip.items()},
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
+        if training.timeline is not None:
+            description["clock"] = training.timeline.summary()
         return Run(final, training.records, description, self.problem.model)
+
+
+def check_clock(conditions: Conditions, agents: int, processes: int) -> None:
+    """Raise for a clock that does not fit the run."""
+    if conditions.clock is None:
+        return
+    conditions.clock.check(agents)
+    if processes > 1:
+        raise ValueError(
+            "a clock prices the messages of a simulation, and this run has several processes, whose messages take their own "
+            "time; leave out clock, or start one process"
+        )
 
 
 def check_memory(

@@ -65,6 +65,12 @@ class LocalSteps:
         """Inner steps per agent that the present models contain; of the agent that takes most."""
         return self._before
 
+    def gradients_taken(self, points: int) -> list[int]:
+        """See `Oracle.gradients_taken`: the inner steps of the round that comes, or at the start of the first one."""
+        if not self.random_phases:
+            return self.everyones
+        return [self._count if points == 0 else self._drawn_count(max(self.everyones))] * len(self.everyones)
+
     def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.first`: the first round's inner steps."""
         self.y = x0.clone()

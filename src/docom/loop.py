@@ -14,6 +14,7 @@ from docom import rng
 from docom.algorithms import Algorithm, Hyper, State
 from docom.capture import WARM_UP, CapturedStep
 from docom.channels import Channels, NonFiniteVariable
+from docom.clock import Timeline
 from docom.numerics import nonfinite_rows
 from docom.oracles import Oracle
 from docom.records import Record
@@ -53,18 +54,23 @@ class Training:
     samples_per_step: int = 0
     looks_at_t: bool = False  # whether the algorithm has read the number of its step
     advances: int = 0  # steps taken by this object; a resumed run has done more
+    timeline: Timeline | None = None  # of a simulated clock
 
     @staticmethod
-    def begin(algorithm: Algorithm, channels: Channels, oracle: Oracle, x0: Tensor) -> Training:
+    def begin(
+        algorithm: Algorithm, channels: Channels, oracle: Oracle, x0: Tensor, timeline: Timeline | None = None
+    ) -> Training:
         """The state before step 0, from the common start ``x0 [m, d]``."""
         started = perf_counter()
         b0 = "full" if algorithm.b0 is None and algorithm.full_start else algorithm.b0
         first, hyper = oracle.first(x0, b0), algorithm.hyper(0)
         hyper.path = oracle.path
+        if timeline is not None:
+            timeline.compute(oracle.gradients_taken(0))
         state = algorithm.init(x0, first[0], channels, hyper)
         if len(first) > 1:  # a method that corrects local steps keeps both rows
             algorithm.absorb(state, first, channels, hyper)
-        return Training(algorithm, channels, oracle, state, seconds=perf_counter() - started)
+        return Training(algorithm, channels, oracle, state, seconds=perf_counter() - started, timeline=timeline)
 
     def take_step(self) -> None:
         """One step of the algorithm."""
@@ -96,8 +102,17 @@ class Training:
             if arriving.under_way:  # what can be computed without the message is computed while it travels
                 early = self._gradients(self.algorithm.known_early, moment)
             arriving.wait()
+        if self.timeline is not None:
+            self._price(self.timeline, arriving is not None)
         # No reference is kept here: a method may free the gradients before its next message needs memory.
         self.algorithm.absorb(self.state, self._all_gradients(early, moment), self.channels, hyper)
+
+    def _price(self, timeline: Timeline, under_way: bool) -> None:
+        """Tell the clock of this step's gradients; those that do not depend on the message under way do not wait for it."""
+        early = len(self.algorithm.known_early) if self.oracle.inner_steps is None else self.oracle.overlap
+        timeline.compute(early, meanwhile=under_way)
+        counts = self.oracle.gradients_taken(len(self.state.points))
+        timeline.compute([count - early for count in counts])
 
     def _all_gradients(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
         """Gradients at all points, in their order; ``early`` is emptied."""
@@ -161,6 +176,7 @@ class Training:
             "wire_bytes": self.channels.wire_bytes,
             **({} if self.channels.lost is None else {"lost": self.channels.lost}),
             "seconds": self.seconds,
+            **({} if self.timeline is None else {"clock": self.timeline.seconds}),
             **measure(x),
         }
         self.records.append(record)

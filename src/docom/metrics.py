@@ -22,6 +22,7 @@ MEANING: dict[str, str] = {
     "sent_bytes": "bytes all processes have sent for the messages of the algorithm, frames included",
     "eval_bytes": "bytes all processes have sent for evaluation and agreement, apart from those of the algorithm",
     "seconds": "time spent on steps, evaluation not included",
+    "clock": "seconds of the simulated clock until the last agent is done",
     "loss_worst": "largest f(x_i) over agents, f on all data",
     "loss_at_mean": "f at the average model",
     "grad_norm_worst": "largest |grad f(x_i)| over agents",

@@ -27,6 +27,10 @@ class Oracle(Protocol):
     agents: Tensor  # ids of the local agents
     samples: int  # per-sample gradients evaluated by all agents so far
     path: float  # the sum of the step sizes behind the last pseudo-gradient, 1 for gradients
+    overlap: int  # inner steps of a round that are taken while its messages travel
+
+    def gradients_taken(self, points: int) -> Sequence[float]:
+        """How many gradients every agent of the run computes in the present step, one at each of ``points``; 0: at the start."""
 
     @property
     def inner_steps(self) -> int | None:
@@ -75,7 +79,7 @@ class ProblemOracle:
     ) -> None:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
         self.key = rng.Key(seed, rng.BATCH)
-        self.samples, self.path = 0, 1.0
+        self.samples, self.path, self.overlap = 0, 1.0, 0
         self._repeated = agents
 
     @property
@@ -86,6 +90,16 @@ class ProblemOracle:
     def capturable(self) -> bool:
         """See `Oracle.capturable`."""
         return self.problem.capturable and self.batch_size is not None and not self.exact
+
+    def gradients_taken(self, points: int) -> list[float]:
+        """See `Oracle.gradients_taken`. A first batch that is larger than the others counts for as many gradients."""
+        if points == 0:
+            return [self.samples / self._samples_of_a_batch()] * self.problem.agents
+        return [float(points)] * self.problem.agents
+
+    def _samples_of_a_batch(self) -> int:
+        problem = self.problem
+        return int(problem.counts.sum()) if self.batch_size is None else problem.agents * self.batch_size
 
     def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.first`."""

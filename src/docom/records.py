@@ -59,7 +59,8 @@ class Run:
         return self.as_model(self.x.mean(dim=0))
 
     def plot(self, against: str = "steps", measures: Sequence[str] | None = None) -> Figure:
-        """The measures against steps (or ``"inner_steps"``, ``"bits"``, ``"bytes"``, ``"samples"``, ``"seconds"``): see `plot`."""
+        """The measures against steps (or ``"inner_steps"``, ``"bits"``, ``"bytes"``, ``"samples"``, ``"seconds"``,
+        ``"clock"``): see `plot`."""
         return plot([self], against, measures)
 
 
@@ -75,7 +76,7 @@ def plot(
     Args:
         runs: a list, labelled by their methods, or a dict from label to run.
         against: the horizontal axis: "steps" (with local steps "rounds" says the same), "inner_steps", "bits" or "bytes"
-            (sent per agent), "samples" or "seconds".
+            (sent per agent), "samples", "seconds" or "clock".
         measures: keys of the records; by default the worst loss, the consensus gap, the worst gradient norm and the test
             accuracy, as far as they were measured.
     """

@@ -69,6 +69,7 @@ def saver(
             "omega_bar": network.omega_bar,
         },
         "messages": messages,
+        **({} if training.timeline is None else {"clock": training.timeline.summary()}),
     }
     settings = {
         key: summary[key] for key in ("algorithm", "hyper", "compressor", "topology", "agents", "steps", "seed")

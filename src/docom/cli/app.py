@@ -97,6 +97,10 @@ LocalSteps = Annotated[
     str | None, _option("--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.")
 ]
 Overlap = Annotated[int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0)]
+Clock = Annotated[
+    str | None,
+    _option("--clock", "How long things take: step=0.2,latency=50ms,up=10mbit,down=10mbit,slow=3:10; none for none."),
+]
 Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
 Samples = Annotated[
     int | None,
@@ -144,6 +148,7 @@ def run(
         bool, typer.Option("--stop-on-divergence", help="Stop once the run is seen to diverge; implies --diagnose.")
     ] = False,
     hyper: Hyper = None,
+    clock: Clock = None,
     data: Data = None,
     threads: Threads = None,
     out: Out = None,
@@ -173,6 +178,7 @@ def run(
         "eval_samples": eval_samples, "grad_every": grad_every, "until": until, "threads": threads,
         "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
         **commands.walk(inner, local_steps, overlap),
+        "conditions": commands.conditions(clock=clock),
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
     launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite, tensorboard)

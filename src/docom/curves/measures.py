@@ -63,6 +63,7 @@ AXES: dict[str, Axis] = {
         Axis("inner_steps", "inner steps", "inner steps per agent", "steps"),
         Axis("step", "steps", "steps", "steps"),
         Axis("seconds", "seconds", "compute time", "seconds"),
+        Axis("clock", "seconds of the clock", "seconds of the clock", "seconds"),
         Axis(LINK_SECONDS, "seconds on this link", "time on this link", "seconds"),
     )
 }  # fmt: skip

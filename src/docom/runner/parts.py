@@ -25,6 +25,7 @@ def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> E
         problem, config.build_algorithm(), topology=config.topology, weights=config.weights,
         compressor=config.compressor, batch_size=config.batch_size, seed=config.seed, dtype=DTYPES[config.dtype],
         device=team.device(config.device), exact=config.exact, processes=team.world,
+        conditions=config.conditions,
         inner=config.inner, local_steps=config.local_steps, overlap=config.overlap,
     )  # fmt: skip
 

@@ -44,6 +44,7 @@ def summarise(
         },
         "messages": _messages(training.channels),
         "final": training.records[-1] if training.records else None,
+        **({} if training.timeline is None else {"clock": training.timeline.summary()}),
         **team.account(),
     }
 

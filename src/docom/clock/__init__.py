@@ -1,0 +1,15 @@
+"""A simulated clock: what the steps of a run would take on machines and lines as `docom.conditions.Clock` describes them.
+
+Nothing here changes the numbers of a run. `Timeline` keeps, for every agent, the time up to which it has worked; the loop tells
+it of gradients, `TimedTransport` of messages.
+"""
+
+from __future__ import annotations
+
+from docom.clock.compute import ComputeTimes
+from docom.clock.lanes import KINDS, Lanes
+from docom.clock.lines import Lines, Pattern
+from docom.clock.timeline import Timeline
+from docom.clock.transport import TimedTransport
+
+__all__ = ["KINDS", "ComputeTimes", "Lanes", "Lines", "Pattern", "TimedTransport", "Timeline"]

@@ -1,0 +1,129 @@
+"""When the messages of one exchange arrive, over lines that all messages of an agent share.
+
+An agent's messages of one exchange leave together and share its uplink evenly; those of the next exchange leave after them. A
+message reaches the receiver while it is still being sent, ``latency`` later. The messages to one receiver share its downlink,
+which is never idle while something has arrived that it has not passed on; messages of an exchange do not wait for a late one
+of the exchange before, but the downlink has passed on as many bytes as that.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from docom.clock.compute import Interval, Numbers, held_up, intervals
+from docom.conditions import Clock
+from docom.conditions.clock import PACKET
+
+LONG_AGO = -1e300
+MOST_AT_ONCE = 1 << 22  # numbers in one table of arrivals
+
+
+class Pattern(NamedTuple):
+    """Who sends to whom in an exchange, and what is different on single links.
+
+    grid: for every receiver the numbers of its messages, filled up with the number of messages.
+    out: messages that every agent sends. latency: of every message. rate: of every message's link, infinite without a limit.
+    outages: of the agents and the link of every message.
+    """
+
+    senders: Numbers
+    receivers: Numbers
+    grid: Numbers
+    out: Numbers
+    latency: Numbers
+    rate: Numbers
+    outages: list[Interval]
+
+
+class Lines:
+    """The lines of all agents: how long each is still busy."""
+
+    def __init__(self, clock: Clock, agents: int) -> None:
+        self.clock, self.agents = clock, agents
+        self.up = _rates(clock.up, agents)
+        self.down = _rates(clock.down, agents)
+        self.up_free = np.zeros(agents)
+        self.down_free = np.zeros(agents)
+
+    def pattern(self, ends: list[tuple[int, int]]) -> Pattern:
+        """The pattern of messages from the first to the second agent of every pair."""
+        pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
+        senders, receivers = pairs[:, 0], pairs[:, 1]
+        special = {tuple(map(int, link.split("-"))): values for link, values in self.clock.links.items()}
+        latency, rate = np.full(len(pairs), self.clock.latency), np.full(len(pairs), np.inf)
+        members: list[list[tuple[int, ...]]] = []
+        for number, (i, j) in enumerate(ends):
+            link = (min(i, j), max(i, j))
+            members.append([(i,), (j,), link])
+            if link in special:
+                latency[number] = special[link].get("latency", self.clock.latency)
+                rate[number] = special[link].get("rate", np.inf)
+        come = np.bincount(receivers, minlength=self.agents)
+        grid = np.full((self.agents, int(come.max(initial=0))), len(pairs))
+        order = np.argsort(receivers, kind="stable")
+        column = np.arange(len(pairs)) - np.repeat(np.cumsum(come) - come, come)
+        grid[receivers[order], column] = order
+        out = np.bincount(senders, minlength=self.agents).astype(np.float64)
+        return Pattern(senders, receivers, grid, out, latency, rate, intervals(self.clock, members))
+
+    def bits(self, size: float) -> float:
+        """Bits on the line for a message of ``size`` bytes."""
+        return 8.0 * (size + self.clock.overhead + self.clock.headers * ceil(size / PACKET))
+
+    def exchange(self, ready: Numbers, at: Pattern, sizes: float | Numbers) -> Numbers:
+        """When every agent has all messages for it, if each sends its own at ``ready``; ``-1e300`` where none come.
+
+        sizes: bytes of every message, or of each.
+        """
+        if not len(at.senders):
+            return np.full(self.agents, LONG_AGO)
+        bits = self.bits(sizes) if isinstance(sizes, int | float) else np.array([self.bits(size) for size in sizes])
+        total = at.out * bits if isinstance(bits, float) else np.bincount(at.senders, bits, self.agents)
+        start = np.maximum(ready, self.up_free)
+        sending = total / self.up
+        leaves, lasts = start[at.senders], sending[at.senders]
+        each = np.broadcast_to(np.asarray(bits, dtype=np.float64), len(at.senders))
+        if np.isfinite(at.rate).any():
+            lasts = np.maximum(lasts, each / at.rate)
+        leaves, lasts = held_up(leaves, lasts, at.outages)
+        self.up_free = np.where(at.out > 0, start + sending, self.up_free)
+        return self._arrivals(leaves + at.latency, lasts, each, at)
+
+    def _arrivals(self, begin: Numbers, lasts: Numbers, bits: Numbers, at: Pattern) -> Numbers:
+        """When the downlinks have passed everything on, of messages that come in evenly from ``begin`` on."""
+        ends = np.append(begin + lasts, LONG_AGO)[at.grid]
+        last: Numbers = ends.max(axis=1, initial=LONG_AGO)
+        if np.isinf(self.down).all():
+            return last
+        begins = np.append(begin, LONG_AGO)[at.grid]
+        amounts = np.append(bits, 0.0)[at.grid]
+        lengths = np.append(lasts, 0.0)[at.grid]
+        total: Numbers = amounts.sum(axis=1)
+        first = np.where(amounts > 0, begins, np.inf).min(axis=1, initial=np.inf)
+        busy: Numbers = np.maximum(np.where(total > 0, self.down_free + total / self.down, LONG_AGO), last)
+        few = max(1, MOST_AT_ONCE // max(1, 2 * at.grid.shape[1] ** 2))
+        for low in range(0, self.agents, few):
+            some = slice(low, low + few)
+            marks = np.concatenate([begins[some], ends[some]], axis=1)
+            arrived = _arrived(marks, begins[some], lengths[some], amounts[some])
+            left = (total[some, None] - arrived) / self.down[some, None]
+            busy[some] = np.maximum(busy[some], (marks + left).max(axis=1, initial=LONG_AGO))
+        served = np.maximum(self.down_free, first) + total / self.down
+        self.down_free = np.where(total > 0, served, self.down_free)
+        return busy
+
+
+def _arrived(marks: Numbers, begins: Numbers, lengths: Numbers, amounts: Numbers) -> Numbers:
+    """How much has come in just before every mark; what has no length comes in at once, at its begin."""
+    since = marks[:, :, None] - begins[:, None, :]
+    long = np.broadcast_to(lengths[:, None, :], since.shape)
+    shares = np.where(long > 0, np.clip(since / np.where(long > 0, long, 1.0), 0, 1), since > 0)
+    return (shares * amounts[:, None, :]).sum(axis=2)  # type: ignore[no-any-return]
+
+
+def _rates(given: float | tuple[float, ...] | object, agents: int) -> Numbers:
+    value = np.inf if given is None else np.asarray(given, dtype=np.float64)
+    return np.broadcast_to(value, (agents,)).astype(np.float64)

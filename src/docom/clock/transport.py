@@ -1,0 +1,58 @@
+"""All agents in one process, with every message told to a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from docom.clock.lines import Pattern
+from docom.clock.timeline import Timeline
+from docom.transports import InProcess, Pending
+from docom.transports.base import Code, Place
+from docom.weights import Network
+
+START = Place()
+
+
+class TimedTransport(InProcess):
+    """An `InProcess` whose messages take time on a `Timeline`.
+
+    A message counts as it is encoded; a run that is priced forms all its messages, also on a GPU.
+    """
+
+    def __init__(self, network: Network, timeline: Timeline, device: str | torch.device = "cpu") -> None:
+        super().__init__(network.degrees, device=device)
+        self.needs_messages = True
+        self.network, self.timeline = network, timeline
+        self._patterns: dict[int, tuple[Any, Pattern]] = {}
+        self._ring = timeline.lines.pattern([(i, (i + 1) % network.n) for i in range(network.n) if network.n > 1])
+
+    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
+        """See `Transport.exchange`."""
+        now = self.network.at((place or START).number)
+        self.timeline.exchange(self._pattern(now, None), float(code.num_bytes))
+        return super().exchange(code, message, place)
+
+    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
+        """See `Transport.swap`."""
+        self.timeline.exchange(self._pattern(ends, ends), float(rows.shape[1] * rows.element_size()))
+        return super().swap(rows, ends, place)
+
+    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
+        """See `Transport.gather`: a ring all-reduce."""
+        self.timeline.all_reduce(self._ring, float(rows.shape[1] * rows.element_size()))
+        return super().gather(rows, place)
+
+    def _pattern(self, kept: Any, ends: Sequence[tuple[int, int]] | None) -> Pattern:
+        """The pattern of some ends, or of a network's neighbours; kept with its origin, because Python reuses ids."""
+        known = self._patterns.get(id(kept))
+        if known is None or known[0] is not kept:
+            if len(self._patterns) > 256:
+                self._patterns.clear()
+            if ends is None:
+                ends = [(i, j) for i, near in enumerate(kept.neighbours) for j in near]
+            known = self._patterns[id(kept)] = kept, self.timeline.lines.pattern(list(ends))
+        return known[1]
