@@ -50,6 +50,8 @@ CASES: dict[str, tuple[docom.Algorithm, str, str, list[int], int]] = {
     "streaming-overlap": (docom.StreamingDiLoCo(fragments=3, alpha=0.5), "none", "adamw", [2, 2, 2], 1),
     "noloco": (docom.NoLoCo(), "none", "sgd", [2, 2, 2], 0),
     "sparseloco": (docom.SparseLoCo(), "mean-lowrank:1", "adamw", [2, 2, 2], 0),
+    "sparseloco-topk": (docom.SparseLoCo(), "mean-topk:2,chunk=3,rule=senders", "adamw", [2, 2, 2], 0),
+    "sparseloco-overlap": (docom.SparseLoCo(), "mean-topk:2,chunk=3", "adamw", [2, 2, 2], 1),
     "diloco-unequal": (docom.DiLoCo(), "none", "adamw", [2, 3, 5], 0),
 }
 

@@ -55,6 +55,10 @@ CASES: dict[str, Case] = {
         docom.AllReduceSGD(lr=0.1, momentum=0.5),
         {"compressor": "mean-lowrank:1,over=links,sides=1,values=bf16", "topology": "exponential"},
     ),
+    "allreduce of the largest": (
+        docom.AllReduceSGD(lr=0.1),
+        {"compressor": "mean-topk:2,chunk=3,decay=1", "topology": "path"},
+    ),
     "prox": (docom.CDProxSGT(lr=0.05, gamma=0.3, prox=docom.L1(0.01)), TOPK),
     "star": (docom.DoCoM(lr=0.1, gamma=0.2), {"compressor": "quantize:3", "topology": "star"}),
 }
@@ -62,7 +66,7 @@ CASES = with_all_methods(
     CASES, lambda algorithm: (algorithm, TOPK if "compressed" in algorithm.channels.values() else PLAIN)
 )
 RESUMED = ("docom", "beer", "lead", "extra", "detag", "docom low rank", "docom edges", "docom random-k", "docom auto",
-           "allreduce over links")  # fmt: skip
+           "allreduce over links", "allreduce of the largest")  # fmt: skip
 DECAY, DECAYED = 0.2, ("choco-sgd", "cedas", "lead", "d2", "extra")
 RATES = (0.1, 0.03)  # of the two groups of "two groups"
 

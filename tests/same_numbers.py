@@ -34,7 +34,7 @@ COMPRESSORS = (
 )  # fmt: skip
 AVERAGES = (
     "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",
-    "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16",
+    "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16", "mean-topk:2,chunk=3,rule=senders",
 )  # fmt: skip
 LONG = ("none", "topk:0.3")  # the rounding of others amplifies the last bit: equal runs part after some dozens of steps
 TOLERANCE = 1e-9

@@ -91,6 +91,7 @@ def main() -> None:
     found: dict[str, Any] = {"meetings": meetings(team)}
     if team.backend != "mpi":
         found["cases"] = {f"docom {how}": counted(team, adapted(METHODS["docom"], how), how) for how in COMPRESSORS}
+        found["cases"]["sparse averages"] = counted(team, docom.AllReduceSGD(lr=0.01), "mean-topk:2,chunk=3")
         found["cases"]["gt-hsgd"] = counted(team, METHODS["gt-hsgd"], "none")
         found["overlap"] = {name: ahead(team, method) for name, method in METHODS.items()}
     assert AGENTS == 7

@@ -29,7 +29,7 @@ _WHERE: dict[str, str | None] = {
         ["TopK", "ChunkTopK", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
         "docom.compressors",
     ),
-    **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "Gossip"], "docom.channels"),
+    **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "MeanTopK", "Gossip"], "docom.channels"),
     **dict.fromkeys(["Conditions", "Churn", "Clock"], "docom.conditions"),
     "combine": "docom.numerics",
     "register": "docom.registry",
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
         learning_rate,
         step_size,
     )
-    from docom.channels import EdgeLowRank, Gossip, MeanLowRank
+    from docom.channels import EdgeLowRank, Gossip, MeanLowRank, MeanTopK
     from docom.compressors import (
         COMPRESSORS,
         ChunkTopK,

@@ -9,6 +9,7 @@ A description that a user chooses with ``compressor=`` opens it (`Gossip`); `par
 * `UncompressedChannel`: the variable itself, mixed with W.
 * `MeanChannel`: the average over all agents, for the centralised references.
 * `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.
+* `SparseMeanChannel`: the average of every agent's largest entries, gathered over the graph's links.
 * `EdgeChannel`: low-rank differences edge by edge, without copies.
 """
 
@@ -22,6 +23,7 @@ from docom.channels.lowrank_mean import LowRankMeanChannel, MeanLowRank
 from docom.channels.meter import Meter
 from docom.channels.named import GOSSIPS, PublicCopies, Uncompressed, parse_gossip
 from docom.channels.opening import KINDS, Gossip, Opening
+from docom.channels.sparse_mean import MeanTopK, SparseMeanChannel
 
 __all__ = [
     "GOSSIPS",
@@ -35,10 +37,12 @@ __all__ = [
     "LowRankMeanChannel",
     "MeanChannel",
     "MeanLowRank",
+    "MeanTopK",
     "Meter",
     "NonFiniteVariable",
     "Opening",
     "PublicCopies",
+    "SparseMeanChannel",
     "Uncompressed",
     "UncompressedChannel",
     "known_kind",

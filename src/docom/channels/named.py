@@ -19,6 +19,7 @@ from docom.channels.faulty import careful, robust_mean
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
+from docom.channels.sparse_mean import MeanTopK
 from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, built, parse
 from docom.layout import Layout
 from docom.names import check_name, nearest, split_spec
@@ -102,7 +103,11 @@ def _plain_copies(at: Opening, bound: Bound) -> CompressedChannel:
 
 
 # Name -> class. A new description is one line here, or a user's call of `register`.
-GOSSIPS: dict[str, type[Gossip]] = {"edge-lowrank": EdgeLowRank, "mean-lowrank": MeanLowRank}
+GOSSIPS: dict[str, type[Gossip]] = {
+    "edge-lowrank": EdgeLowRank,
+    "mean-lowrank": MeanLowRank,
+    "mean-topk": MeanTopK,
+}
 
 
 def register(kind: type[Gossip]) -> None:

@@ -91,8 +91,8 @@ def _totalled(run: RunData, beside_walks: bool) -> RunData:
     compressor = run.text("compressor") or ""
     if run.all_reduce or compressor.startswith("edge-lowrank"):
         broadcasts = agents  # each message has one receiver
-    elif compressor.startswith("mean-lowrank"):
-        broadcasts = None  # its exchanges follow links of their own
+    elif compressor.startswith(("mean-lowrank", "mean-topk")):
+        broadcasts = None  # its messages do not go to all neighbours
     else:
         broadcasts = 2 * len(edges) if isinstance(edges, list) else None
     return replace(run, records=tuple(with_totals(record, agents, broadcasts, beside_walks) for record in run.records))

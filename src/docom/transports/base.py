@@ -10,6 +10,8 @@ from torch import Tensor
 
 from docom.transports.pending import Pending
 
+Relays = Sequence[Sequence[tuple[int, int, int]]]
+
 
 class Code(Protocol):
     """What a transport needs from a compressor: how to turn messages into bytes and back."""
@@ -46,6 +48,13 @@ class Transport(Protocol):
 
     def gather(self, rows: Tensor, place: Place = ...) -> Pending[Tensor]:
         """The rows of all agents, in agent order."""
+
+    def relay(self, code: Code, message: Any, hops: Relays, place: Place = ...) -> Pending[Any]:
+        """The messages of all agents, in agent order, passed on along links; one exchange for each of the hops.
+
+        hops: in each, ``(sender, receiver, origin)`` for every message that crosses a link. All agents know the same hops, and
+        a sender has the origin's message when it has to pass it on.
+        """
 
 
 class ExchangeError(ConnectionError):

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.transports.base import Code, FrameRefused, PeerLost, Place
+from docom.transports.base import Code, FrameRefused, PeerLost, Place, Relays
 from docom.transports.messages import moved
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
-from docom.transports.routes import Routes
+from docom.transports.routes import Origins, Routes
 
 START = Place()
 
@@ -48,6 +48,9 @@ class Framed:
         self.agents = torch.tensor(self.routes.agents, device=device)
         self.senders = torch.tensor(self.routes.senders, device=device)
         self.messages_sent = self.bytes_sent = self.frames_refused = 0
+        self._plans: dict[
+            int, tuple[Relays, list[tuple[Origins, Origins]]]
+        ] = {}  # of relays, kept together with their hops
 
     def exchange(self, code: Code, message: Any, place: Place = START) -> Pending[Any]:
         """See `Transport.exchange`."""
@@ -108,6 +111,40 @@ class Framed:
 
         return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
 
+    def relay(self, code: Code, message: Any, hops: Relays, place: Place = START) -> Pending[Any]:
+        """See `Transport.relay`; a frame names the agent that wrote the message, not the one that passes it on."""
+        payloads: dict[int, Any] = dict(zip(self.routes.agents, code.encode(message), strict=True))
+        plan = self._plan(hops)
+
+        def begin(hop: int) -> Pending[Came]:
+            to, from_ = plan[hop]
+            outgoing = {
+                other: [self._frame(payloads[agent], agent, place) for agent in some] for other, some in to.items()
+            }
+            return self._trade(outgoing, from_, code.num_bytes, place, False)
+
+        first = begin(0) if plan else Pending.of([])
+
+        def finish() -> Any:
+            came = first.wait()
+            for hop in range(1, len(plan) + 1):
+                payloads.update((origin, bytes(payload)) for origin, payload in came)
+                came = begin(hop).wait() if hop < len(plan) else []
+            try:
+                found = code.decode([payloads[agent] for agent in sorted(payloads)])
+            except wire.WireError:
+                raise self._undecodable(code, payloads) from None
+            return moved(found, self.device)
+
+        return Pending(finish, first.under_way)
+
+    def _plan(self, hops: Relays) -> list[tuple[Origins, Origins]]:
+        """This process's part of the hops, computed once."""
+        known = self._plans.get(id(hops))
+        if known is None or known[0] is not hops:
+            known = self._plans[id(hops)] = hops, self.routes.relayed(hops)
+        return known[1]
+
     def _frame(self, payload: Any, sender: int, place: Place) -> bytes:
         return wire.frame(payload, run=self.run, sender=sender, variable=place.variable, number=place.number)
 
@@ -120,7 +157,7 @@ class Framed:
         along_edges: bool = True,
     ) -> Pending[Came]:
         """Every frame's sender and payload, process by process, after one exchange of buffers."""
-        if not outgoing:
+        if not outgoing and not senders:
             return Pending.of([])
         buffers = {other: b"".join(frames) for other, frames in outgoing.items()}
         self.messages_sent += sum(map(len, outgoing.values()))

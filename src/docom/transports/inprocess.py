@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom.transports.base import Code, Place
+from docom.transports.base import Code, Place, Relays
 from docom.transports.pending import Pending
 
 
@@ -50,3 +50,11 @@ class InProcess:
     def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
         """See `Transport.gather`."""
         return Pending.of(rows)
+
+    def relay(self, code: Code, message: Any, hops: Relays, place: Place | None = None) -> Pending[Any]:
+        """See `Transport.relay`."""
+        if not self.through_bytes:
+            return Pending.of(message)
+        buffers = code.encode(message)
+        self.bytes_sent += sum(len(buffers[origin]) for hop in hops for _, _, origin in hop)
+        return Pending.of(code.decode(buffers))

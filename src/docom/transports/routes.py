@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+Origins = dict[int, list[int]]  # by process, the agents that wrote the messages
+
 
 def blocks(n: int, world: int) -> list[range]:
     """The agents of each of ``world`` processes: contiguous blocks whose sizes differ by one at most, larger ones first.
@@ -67,6 +69,28 @@ class Routes:
     def home(self, agent: int) -> int:
         """The process that holds an agent."""
         return next(rank for rank, share in enumerate(self.blocks) if agent in share)
+
+    def relayed(self, hops: Sequence[Sequence[tuple[int, int, int]]]) -> list[tuple[Origins, Origins]]:
+        """For every hop, the agents whose messages this process sends to each other process, and receives from each.
+
+        A process gets every message once, even if it holds several agents that receive it.
+        """
+        home = {agent: rank for rank, share in enumerate(self.blocks) for agent in share}
+        known = [set(share) for share in self.blocks]
+        found = []
+        for hop in hops:
+            to: Origins = {}
+            from_: Origins = {}
+            for sender, receiver, origin in hop:
+                here, there = home[sender], home[receiver]
+                if origin not in known[there]:
+                    known[there].add(origin)
+                    if here == self.rank:
+                        to.setdefault(there, []).append(origin)
+                    if there == self.rank:
+                        from_.setdefault(here, []).append(origin)
+            found.append((to, from_))
+        return found
 
 
 def _diameter(neighbours: Sequence[Sequence[int]], home: list[int], world: int) -> int:

@@ -7,7 +7,8 @@ paper's assumption on W (ass:mix): symmetric, doubly stochastic, nonnegative, ze
     omega_bar = 1 - lambda_n = ||W - I||_2              how far one mixing can move
 
 with eigenvalues 1 = lambda_1 >= lambda_2 >= ... >= lambda_n. `matrices` checks and repairs what is given,
-`rules` holds the weight rules, `mixing_network` the class, `finite_averaging` averages in finitely many exchanges.
+`rules` holds the weight rules, `mixing_network` the class, `finite_averaging` averages in finitely many exchanges, `relays`
+brings a message of every agent to every other one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from docom.graphs import agent_count, build, unknown_name
 from docom.weights.finite_averaging import averaging_matrices
 from docom.weights.matrices import as_matrix, doubly_stochastic, is_adjacency, lazy, rows_sum_to_one
 from docom.weights.mixing_network import Network
+from docom.weights.relays import Hops, Relay, relay_plan
 from docom.weights.rules import WEIGHTS, default_rule
 
 if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import ArrayLike
 
-__all__ = ["MAX_AGENTS", "WEIGHTS", "Network", "averaging_matrices", "network"]
+__all__ = ["MAX_AGENTS", "WEIGHTS", "Hops", "Network", "Relay", "averaging_matrices", "network", "relay_plan"]
 
 #: The matrix is dense and its spectrum is computed: beyond this size neither is reasonable.
 MAX_AGENTS = 10_000
