@@ -33,7 +33,9 @@ def runs() -> dict[str, Run]:
 
 def test_records_count_inner_steps_that_the_model_contains(runs: dict[str, Run]) -> None:
     for name, most in (("local", LOCAL), ("apart", 4)):
-        assert [record["inner_steps"] for record in runs[name].records] == [most * t for t in range(0, ROUNDS + 1, EVERY)]
+        assert [record["inner_steps"] for record in runs[name].records] == [
+            most * t for t in range(0, ROUNDS + 1, EVERY)
+        ]
         assert [record["step"] for record in runs[name].records] == list(range(0, ROUNDS + 1, EVERY))
     assert "inner_steps" not in runs["plain"].records[-1]
     assert "inner" in MEANING["inner_steps"]

@@ -28,6 +28,7 @@ from docom.loop import Training
 
 FORMAT = 1
 KEEP = 2
+EXTRA = "messages.safetensors"
 NAME = re.compile(r"^step-(\d+)$")
 # Sends a text to all processes of the run and returns the texts that they send at this point, by rank.
 Words = Callable[[str], list[str]]
@@ -54,10 +55,14 @@ def alone(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Restored:
-    """The state to which a training was restored. counts: the counts of all processes together at that time."""
+    """The state to which a training was restored. counts: the counts of all processes together at that time.
+
+    extra: what was saved with it besides.
+    """
 
     step: int
     counts: dict[str, int]
+    extra: bytes = b""
 
 
 def save(
@@ -66,17 +71,21 @@ def save(
     description: dict[str, Any],
     words: Words = alone,
     counts: dict[str, int] | None = None,
+    own: bool = False,
+    extra: bytes = b"",
 ) -> Path:
     """Write ``folder/step-N``; keep it and the previous one. A run can continue from it only if its ``description`` is the same.
 
     counts: of this process; a run that continues adds to them.
+    own: the folder is this process's own, and holds its agents only.
+    extra: kept with the checkpoint of such a process.
 
     Raises:
         OSError: a process could not write; all processes say which and why. The previous checkpoint is still there.
     """
     final = folder / f"step-{training.step}"
     agents = training.oracle.agents.tolist()
-    leads = agents[0] == 0
+    leads = own or agents[0] == 0
     # A unique name: a process of an earlier run that still writes must not write into this one.
     room = {"room": f"{final.name}.{os.urandom(4).hex()}.tmp"}
     with _together(words, room) as rooms:
@@ -86,6 +95,9 @@ def save(
     shard: dict[str, Any] = {}
     with _together(words, shard) as shards:
         shard |= _write_shard(training, temporary, agents) | {"counts": counts or {}}
+        if extra:
+            _write(temporary / EXTRA, extra)
+            shard |= {"extra": {"bytes": len(extra), "sha256": sha256(extra).hexdigest()}}
     with _together(words):
         if leads:
             _seal_off(training, temporary, final, description, shards)
@@ -145,12 +157,16 @@ def _seal_off(
     if final.exists():  # a damaged one, or the run would have continued from it
         shutil.rmtree(final)
     os.replace(temporary, final)
-    for old in _found(final.parent)[:-KEEP]:
+    for old in found(final.parent)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def restore(training: Training, folder: Path, description: dict[str, Any], words: Words = alone) -> Restored | None:
+def restore(
+    training: Training, folder: Path, description: dict[str, Any], words: Words = alone, own: bool = False
+) -> Restored | None:
     """Restore a training that has just begun from the newest usable checkpoint; None if there is none.
+
+    own: the folder is this process's own, and holds its agents only.
 
     Raises:
         CheckpointError: there are checkpoints, but of another run, or all of them are damaged.
@@ -159,22 +175,24 @@ def restore(training: Training, folder: Path, description: dict[str, Any], words
 
     agents = training.oracle.agents.tolist()
     reasons = []
-    for name in reversed(json.loads(words(json.dumps([path.name for path in _found(folder)]))[0])):
+    for name in reversed(json.loads(words(json.dumps([path.name for path in found(folder)]))[0])):
         manifest: dict[str, Any] = {}
         rows: dict[str, Tensor] = {}
-        reason = ""
+        reason, extra = "", b""
         try:
-            manifest, rows = _read(folder / name, agents)
+            manifest, rows = _read(folder / name, agents, own)
+            extra = _read_extra(folder / name, manifest)
         except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
             reason = f"{name}: {error}"
         if told := next(filter(None, words(reason)), None):
             reasons.append(told)
             continue
         _compare(manifest["description"], description)
-        _fill(training, manifest, rows)
-        if reasons and agents[0] == 0:
+        _fill(training, manifest, rows, own)
+        if reasons and (own or agents[0] == 0):
             getLogger(__name__).warning("%s; continuing from %s", "; ".join(reasons), name)
-        return Restored(training.step, _summed([shard.get("counts", {}) for shard in manifest["shards"]]))
+        counts = _summed([shard.get("counts", {}) for shard in manifest["shards"]])
+        return Restored(training.step, counts, extra)
     if reasons:
         raise CheckpointError(
             f"all checkpoints are damaged ({'; '.join(reasons)}); remove {folder} to start from step 0"
@@ -186,14 +204,15 @@ def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
     return {name: sum(int(own.get(name, 0)) for own in counts) for name in sorted(set().union(*counts))}
 
 
-def _found(folder: Path) -> list[Path]:
+def found(folder: Path) -> list[Path]:
+    """The checkpoints of a run, the newest last."""
     if not folder.is_dir():
         return []
     numbered = [(int(match[1]), path) for path in folder.iterdir() if (match := NAME.match(path.name))]
     return [path for _, path in sorted(numbered)]
 
 
-def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(folder: Path, wanted: Sequence[int], own: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The manifest and the rows of the given agents; every size and checksum is compared before use."""
     from safetensors.torch import load as from_bytes
 
@@ -221,11 +240,21 @@ def _read(folder: Path, wanted: Sequence[int]) -> tuple[dict[str, Any], dict[str
         if any(len(row) != len(shard["agents"]) for row in held.values()):
             raise CheckpointError(f"not every variable of {path.name} has a row for each of its agents")
         parts |= {agent: {key: row[at] for key, row in held.items()} for at, agent in enumerate(shard["agents"])}
-    if agents != list(range(len(agents))):
+    if agents != (list(wanted) if own else list(range(len(agents)))):
         raise CheckpointError("the shards do not hold every agent once, in order")
     if needed - parts.keys():
         raise CheckpointError(f"it holds {len(agents)} agents, not agent {min(needed - parts.keys())}")
     return manifest, {key: torch.stack([parts[agent][key] for agent in wanted]) for key in parts[wanted[0]]}
+
+
+def _read_extra(folder: Path, manifest: dict[str, Any]) -> bytes:
+    about = manifest["shards"][0].get("extra")
+    if about is None:
+        return b""
+    data = (folder / EXTRA).read_bytes()
+    if len(data) != about["bytes"] or sha256(data).hexdigest() != about["sha256"]:
+        raise CheckpointError(f"{EXTRA} is damaged (checksum)")
+    return data
 
 
 def _seal(manifest: dict[str, Any]) -> str:
@@ -243,9 +272,9 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
         )
 
 
-def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor]) -> None:
+def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor], own: bool) -> None:
     mine, n = dict(rows), training.channels.network.n
-    if (held := sum(len(shard["agents"]) for shard in manifest["shards"])) != n:
+    if not own and (held := sum(len(shard["agents"]) for shard in manifest["shards"])) != n:
         raise CheckpointError(f"the checkpoint does not hold {n} agents, but {held}")
     if "drawn" in mine:
         training.drawn = mine.pop("drawn").to(training.state.x)

@@ -34,7 +34,7 @@ from docom.records import Record, as_json, as_line, from_lines
 FILES = ("config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "summary.json")
 CHECKPOINT = re.compile(r"^step-\d+(\.[0-9a-f]+)?(\.tmp)?$")
 EVENTS = "events.out.tfevents.*"
-SHARD = re.compile(r"^(manifest\.json|agents-\d+-\d+\.safetensors)$")
+SHARD = re.compile(r"^(manifest\.json|messages\.safetensors|agents-\d+-\d+\.safetensors)$")
 
 
 class RunFolder:

@@ -75,7 +75,7 @@ def run(
     if (parent := _starter(os.environ)) is not None:
         end_with(parent)
     with warnings.catch_warnings():
-        warnings.showwarning = _warn
+        warnings.showwarning = warn
         team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
     if "threads" not in settings:
         _look_at_the_load(config)
@@ -84,7 +84,7 @@ def run(
         if (launch.resume or team.restarts > 0) and "threads" not in settings:
             config = _with_its_threads(config, folder)
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = warn
             status = _carry_out(config, folder, data_folder(data), launch, team)
         team.leave()
     except BaseException as error:
@@ -95,7 +95,7 @@ def run(
         raise SystemExit(STATUSES[status])
 
 
-def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+def warn(message: Warning | str, *where: Any, **more: Any) -> None:
     """A warning in one line, without the place in the source that gives it."""
     from rich.markup import escape
 
@@ -247,7 +247,7 @@ def _look_at_the_load(config: RunConfig) -> None:
     if threads > 1 and config.device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         note = note_on_threads(threads, *busy_cores())
         if note is not None:
-            _warn(note)
+            warn(note)
 
 
 def _with_threads(config: RunConfig) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,3 +32,55 @@ def site_init(
     from docom.cli import sites
 
     sites.init(file)
+
+
+File = Annotated[Path, typer.Argument(help="The members' file.")]
+Name = Annotated[str, typer.Option("--as", help="Which of its members this site is.")]
+Key = Annotated[
+    Path | None, typer.Option("--key", help="Its private key; else keys/NAME.secret beside the members' file.")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where its checkpoints and its log go; else NAME beside the members' file."),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen", help="Address of this machine to accept connections at, if others reach it at another one."
+    ),
+]
+
+
+@site_app.command("run")
+def site_run(
+    federation: File,
+    name: Name,
+    key: Key = None,
+    folder: Folder = None,
+    listen: Listen = None,
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda; each site chooses its own.")] = "cpu",
+    threads: Annotated[
+        int, typer.Option("--threads", help="CPU threads, if the members' file does not say.", min=1)
+    ] = 1,
+    checkpoint_seconds: Annotated[
+        float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
+    ] = 60,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start again from step 0, which all sites must do together.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Data folder; else $DOCOM_DATA, else the user's cache.")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too.")] = False,
+) -> None:
+    """Run what the members' file describes, as one of its sites; or continue, where the site was stopped or killed.
+
+    Start all sites, in any order. Ctrl-C saves and stops this one; the others wait for it as long as their patience lasts.
+    """
+    from docom.cli import sites
+    from docom.cli.commands import Launch
+
+    launch = Launch(
+        None, True, checkpoint_seconds, "docom " + " ".join(sys.argv[1:]), overwrite=overwrite, tensorboard=tensorboard
+    )
+    sites.run(federation, name, sites.Where(key, folder, listen), launch, data, device, threads)

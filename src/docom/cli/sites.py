@@ -1,12 +1,36 @@
-"""What `docom site` does: keys and members' files."""
+"""What `docom site` does: keys and members' files, and runs."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from docom.cli.commands import say
-from docom.sites import make_keys
+from docom import presets
+from docom.cli import commands
+from docom.cli.commands import DIVERGED, INTERRUPTED, MENDABLE, Launch, data_folder, say
+from docom.config import RunConfig, from_dict
+from docom.sites import Site, make_keys
 from docom.sites.federation import EXAMPLE
+
+if TYPE_CHECKING:
+    from docom.runner import Outcome
+    from docom.sites.team import SiteTeam
+    from docom.terminal import StepBar
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the files of a site are, and at which address it accepts connections; None for the defaults."""
+
+    key: Path | None = None
+    folder: Path | None = None
+    listen: str | None = None
+
+    def site(self, federation: Path, name: str) -> Site:
+        """The site."""
+        return Site(federation, name, key=self.key, folder=self.folder, listen=self.listen)
 
 
 def keys(name: str, folder: Path) -> None:
@@ -25,3 +49,84 @@ def init(path: Path) -> None:
     except FileExistsError:
         raise FileExistsError(f"{path} exists already; choose another name") from None
     say(f"{path} written; put in the members' names, keys and addresses, and give the same file to all of them")
+
+
+def run(
+    federation: Path, name: str, where: Where, launch: Launch, data: Path | None, device: str, threads: int
+) -> None:
+    """See `docom.cli.site_app.site_run`."""
+    from docom.sites.team import SiteTeam
+    from docom.terminal import StepBar
+
+    site = where.site(federation, name)
+    config = configured(site, device, threads)
+    again = f"docom site run {federation} --as {name}"
+    with StepBar(config.steps, name) as bar:
+        team = SiteTeam(site, lambda text: _note(site, bar, text))
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = commands.warn
+                outcome = _carry_out(site, config, data_folder(data), launch, team, bar)
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt) or team.stopping
+            said = "was stopped" if stopped else str(error) if isinstance(error, MENDABLE) else "failed"
+            site.note(said)
+            team.post.close(said)
+            if not stopped:
+                raise
+            say(f"stopped in the middle of a step; `{again}` continues from the last checkpoint in {site.folder}")
+            raise SystemExit(INTERRUPTED) from None
+        if outcome.status == "interrupted":
+            team.post.close("was stopped, and has saved")
+            say(f"saved; `{again}` continues")
+            raise SystemExit(INTERRUPTED)
+        bar.note("waiting until no other site needs anything from here")
+        team.leave()
+    _tell_end(site, outcome)
+
+
+def configured(site: Site, device: str = "cpu", threads: int = 1) -> RunConfig:
+    """The run that a members' file describes, as this site runs it."""
+    given = dict(site.federation.run)
+    if not given:
+        raise ValueError(
+            "the members' file has no run section, such as run: {preset: synthetic}; for a training loop of your own use "
+            "docom.optim.Decentralized(..., site=...)"
+        )
+    given |= {"agents": len(site.federation.members), "device": device, "threads": given.get("threads") or threads}
+    given |= {"topology": site.federation.network.name, "weights": None}
+    try:
+        preset = given.pop("preset", None)
+        if preset is None:
+            return from_dict(given)
+        presets.find(preset)  # a name, and no file
+        hyper = given.pop("hyper", None) or {}
+        return commands.configure(preset, given.pop("algorithm", None), given.pop("compressor", None), given, hyper)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"run section of the members' file: {error}") from None
+
+
+def _carry_out(site: Site, config: RunConfig, home: Path, launch: Launch, team: SiteTeam, bar: StepBar) -> Outcome:
+    """Start the run, or continue the one in the site's folder."""
+    from docom.runfolder import RunFolder
+    from docom.runner import execute
+
+    resume = bool(RunFolder(site.folder).there()) and not launch.overwrite
+    return execute(
+        config, site.folder, home, resume, bar, launch.command, launch.checkpoint_seconds, team, launch.overwrite,
+        launch.tensorboard,
+    )  # fmt: skip
+
+
+def _tell_end(site: Site, outcome: Outcome) -> None:
+    final = outcome.records[-1]
+    shown = ", ".join(f"{key} {commands.show(key, final[key])}" for key in ("loss_mean", "loss_worst") if key in final)
+    say(f"{site.name}: {outcome.status} after {final['step']:,} steps, {shown}; results in {site.folder}")
+    if outcome.status == "diverged":
+        raise SystemExit(DIVERGED)
+
+
+def _note(site: Site, bar: StepBar, text: str) -> None:
+    """A line for the person at the terminal, and for the site's log."""
+    site.note(text)
+    bar.note(text)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,14 @@ from docom.optim.agent import Agent, Rate
 from docom.optim.parameters import Flat, digest
 from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.running_statistics import RunningStatistics, measured
-from docom.optim.surroundings import Surroundings, check, plain
+from docom.optim.surroundings import Surroundings, check, check_site, plain
 from docom.optim.together import start_from_first, true_anywhere
 from docom.optim.walk import Walk, begun, check_walk
 from docom.schedules import Schedule
 from docom.team import join
+
+if TYPE_CHECKING:
+    from docom.sites import Site
 
 OWN = "docom"  # what of a state_dict is this optimizer's own
 COMMON = "the model at the first step (load it before the optimizer is made)"
@@ -58,6 +61,9 @@ class Decentralized(Optimizer):
         group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
             the default group where the program has made one, else those that torchrun, srun or mpirun has started.
         backend: "gloo", "nccl" or "mpi", where the processes have no group yet; by default NCCL for a GPU each, else gloo.
+        site: this process is one site of a federation, ``docom.Site("federation.yaml", "NAME")``, and needs no launcher. The
+            members' file says who is linked with whom, and how long to wait, so topology, weights, peer_timeout, group and
+            backend are left out.
 
     Each process of the group is one agent. All agents start from agent 0's parameters.
 
@@ -87,6 +93,7 @@ class Decentralized(Optimizer):
         peer_timeout: float = 300.0,
         group: Any = None,
         backend: str | None = None,
+        site: Site | None = None,
     ) -> None:
         check(algorithm, model, buffers, dtype)
         parameters.check_keys(0, {"weight_decay": weight_decay}, algorithm)
@@ -105,7 +112,18 @@ class Decentralized(Optimizer):
             raise ValueError(
                 "every and overlap belong to local steps: give inner, a torch optimizer of the same parameters"
             )
-        self._team = join(os.environ, backend, peer_timeout, parameters.check(self.param_groups), group)
+        device = parameters.check(self.param_groups)
+        if site is None:
+            self._team = join(os.environ, backend, peer_timeout, device, group)
+        else:
+            left_out = {
+                "topology": isinstance(topology, str) and topology == "ring",
+                "weights": weights is None,
+                "peer_timeout": peer_timeout == 300,
+            }
+            check_site(left_out | {"group": group is None, "backend": backend is None})
+            self._team = site.team()
+            topology = site.federation.network
         self._team.agents(self._team.world)  # one per process
         self._around = Surroundings(algorithm, self._team, topology, weights, compressor, seed)
         self.dtype = dtype or self._row_type()
@@ -128,6 +146,10 @@ class Decentralized(Optimizer):
             Methods that compare two models on one batch run it twice and require it; for others ``step()`` after
             ``backward()`` is enough.
         """
+        if self._team.continues:
+            raise RuntimeError(
+                self._at("this site continues a run: give load_state_dict the state from site.load() first")
+            )
         if self._walk is not None:
             return self._walk_on(self._walk, closure)
         two = self.algorithm.points_per_step > 1
@@ -235,6 +257,8 @@ class Decentralized(Optimizer):
         if self._agent is not None:
             own = {"method": self._agent.saved(), "gamma": self._gamma, "bytes": self._bytes()}
             saved[OWN] |= own | {"statistics": self._statistics.rounds}
+        if state := self._team.state():
+            saved[OWN]["team"] = torch.frombuffer(bytearray(state), dtype=torch.uint8)
         return saved
 
     @torch.no_grad()
@@ -242,7 +266,11 @@ class Decentralized(Optimizer):
         """Continue from a `state_dict`, bit for bit; the model's trained parameters are set to their values of that time."""
         if OWN not in state_dict:
             raise ValueError("this is not the state of a Decentralized optimizer: it holds no rows of an agent")
-        own = state_dict[OWN]
+        self._load(state_dict, state_dict[OWN])
+        if self._team.continues:
+            self._team.resume(state_dict[OWN]["team"].numpy().tobytes())
+
+    def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         mine = {"agent": str(self.agent)} | self._settings()
         theirs = {"agent": str(own["agent"])} | own["settings"]
         different = [f"{k}: {theirs.get(k)} there, {v} here" for k, v in mine.items() if theirs.get(k) != v]

@@ -84,6 +84,12 @@ def plain(setting: object) -> str:
     return ADDRESS.sub("", str(setting))
 
 
+def check_site(left_out: dict[str, bool]) -> None:
+    """Raise for arguments that the members' file of a site replaces."""
+    if given := [name for name, absent in left_out.items() if not absent]:
+        raise ValueError(f"with site= the members' file decides on this; leave out {', '.join(given)}")
+
+
 def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: torch.dtype | None) -> None:
     """Raise for settings that cannot be run, before anything is started."""
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):

@@ -153,7 +153,7 @@ class Walk:
         return {
             "optimizer": self.inner.state_dict(), "reached": flat.row(), "start": self.start, "end": self.end,
             "held": self.held, "total": self.total, "rates": self.rates, "taken": self.taken, "all_taken": self.all_taken,
-            "elapsed": time.monotonic() - self._began,
+            "elapsed": time.monotonic() - self._began, "counts": self.counts,
         }  # fmt: skip
 
     def load(self, saved: dict[str, Any], flat: Flat) -> None:
@@ -165,6 +165,7 @@ class Walk:
             setattr(self, name, None if kept is None else kept.to(flat.device).clone())
         self.rates, self.taken, self.all_taken = list(saved["rates"]), int(saved["taken"]), int(saved["all_taken"])
         self._began = time.monotonic() - float(saved["elapsed"])
+        self.counts = list(saved.get("counts", self.counts))
 
 
 def begun(flat: Flat, x: Tensor, wanted: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def execute(
     files, team = RunFolder(folder), team or Team()
     with team.one_fate(), on_threads(config.threads), owned(folder) if team.leads else nullcontext():
         # The first process checks the folder, before any process writes.
-        found = team.words(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
+        found = team.words_in_folder(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
         if found not in (NEW, ANEW, AGAIN):
             records = files.records()
             with _keeping(files, records, tensorboard and team.leads):
@@ -133,15 +133,23 @@ def _execute(
     reached = stop_condition(config.until)
     whole = config.build_problem(home)
     experiment = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
+    identity: dict[str, Any] = {"config": config.to_dict()}
+    if found == AGAIN and checkpoint.found(files.checkpoints):
+        team.rehearse()
     if team.world > 1:
         gammas = {f"measured {name}": repr(found.gamma) for name, found in experiment.measured.items()}
-        rhythm = {"checkpoint seconds": repr(checkpoint_seconds)}
-        team.agree(facts(config.to_dict(), whole, experiment.network) | gammas | rhythm)
+        rhythm = {"checkpoint seconds": repr(checkpoint_seconds)} if team.shares_folder else {}
+        everything = facts(config.to_dict(), whole, experiment.network) | gammas | rhythm
+        team.agree(everything)
+        if not team.shares_folder:
+            identity |= {"agent": team.rank, **{name: everything[name] for name in ("data", "graph")}}
     training = experiment.begin(team.transport(experiment.network, experiment.device))
-    identity = {"config": config.to_dict()}
-    before = checkpoint.restore(training, files.checkpoints, identity, team.words) if found == AGAIN else None
+    before = None
+    if found == AGAIN:
+        before = checkpoint.restore(training, files.checkpoints, identity, team.words_in_folder, not team.shares_folder)
     if before is not None:
         team.carry(before.counts)
+        team.resume(before.extra)
     if team.leads:
         if before is None:
             _begin(files, config, command, found, team)

@@ -22,7 +22,8 @@ def assemble(config: RunConfig, problem: Problem, team: Team | None = None) -> E
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"there is no {config.device} here, or torch was built without it; use --device cpu")
     return Experiment(
-        problem, config.build_algorithm(), topology=config.topology, weights=config.weights,
+        problem, config.build_algorithm(), topology=config.topology if team.network is None else team.network,
+        weights=config.weights if team.network is None else None,
         compressor=config.compressor, batch_size=config.batch_size, seed=config.seed, dtype=DTYPES[config.dtype],
         device=team.device(config.device), exact=config.exact, processes=team.world,
         conditions=config.conditions,

@@ -36,10 +36,15 @@ class Saver:
         due = self.interrupted or time.monotonic() - self.last >= self.seconds
         if not self.team.meets(due, always=self.seconds == 0):
             return False
-        self.stopped = STOP in self.team.words(STOP if self.interrupted else "")
+        self.stopped = STOP in self.team.words_in_folder(STOP if self.interrupted else "")
         if self.team.leads:
             self.files.settle()
-        checkpoint.save(training, self.files.checkpoints, self.identity, self.team.words, self.team.traffic())
+        team = self.team
+        checkpoint.save(
+            training, self.files.checkpoints, self.identity, team.words_in_folder, team.traffic(),
+            not team.shares_folder, team.state(),
+        )  # fmt: skip
+        team.saved()
         self.last = time.monotonic()
         return self.stopped
 

@@ -28,6 +28,7 @@ PAUSE = 1.0  # seconds
 QUEUE = 80  # frames that wait in a socket
 AT_ONCE = 256  # frames that are taken from a socket before others have their turn
 RETRY = 0.01  # seconds until a full socket is tried again
+REST = 0.1  # seconds until a lost connection is opened again, less than libzmq itself would wait
 RECONNECT, SLOWEST_RECONNECT = 200, 10_000  # milliseconds
 LINGER = 2_000  # milliseconds for the last frames
 PER_FRAME = 9 + 33  # bytes that ZMTP and CURVE add to a frame
@@ -51,7 +52,7 @@ class Connections:
         self._events: dict[Any, Callable[[], None]] = {}
         self._dealers: dict[int, Any] = {}
         self._proven: set[int] = set()  # whose keys are proven on a connection that this site has opened
-        self._dial_at: dict[int, float] = {}
+        self._dial_at: dict[int, tuple[float, Any]] = {}
         self._routes: dict[int, bytes] = {}
         self._half_open: set[int] = set()
         self._listens_again = 0.0
@@ -170,7 +171,7 @@ class Connections:
                     now = time.monotonic()
                     done = self.exchange.send_due(self._send, now)
                     wait = self.exchange.next_time(now) if done else RETRY
-                    wait = min(wait, RECONNECT / 1000) if self._dial_at else wait
+                    wait = min(wait, REST) if self._dial_at else wait
                     self.lock.notify_all()
             with self.lock:
                 if self._linger:
@@ -260,25 +261,21 @@ class Connections:
                 elif event == zmq.EVENT_DISCONNECTED:
                     self._cannot(other, "answers, but does not prove the key that the members' file lists for it")
         if lost:
-            self._take_from_dealer(other, dealer)
             with self.lock:
                 self.exchange.lost(other)
-                self._hang_up(other, dealer, monitor)
-
-    def _hang_up(self, other: int, dealer: Any, monitor: Any) -> None:
-        """Connect again with a new socket, so that nothing that waited in the old one comes before the greeting."""
-        for found in (dealer, monitor):
-            self._poller.unregister(found)
-            del self._events[found]
-        self._proven.discard(other)
-        del self._dealers[other]
-        dealer.disable_monitor()
-        dealer.close(linger=0)
-        self._dial_at[other] = time.monotonic() + RECONNECT / 1000
+                self._proven.discard(other)
+                self._dial_at[other] = time.monotonic() + REST, monitor
 
     def _dial_again(self) -> None:
-        for other in [other for other, when in self._dial_at.items() if time.monotonic() >= when]:
-            del self._dial_at[other]
+        """Connect with a new socket, so that nothing that waited in the old one comes before the greeting."""
+        for other in [other for other, (when, _) in self._dial_at.items() if time.monotonic() >= when]:
+            dealer, (_, monitor) = self._dealers.pop(other), self._dial_at.pop(other)
+            self._take_from_dealer(other, dealer)  # what had come before the connection was lost
+            for found in (dealer, monitor):
+                self._poller.unregister(found)
+                del self._events[found]
+            dealer.disable_monitor()
+            dealer.close(linger=0)
             self._dial(other)
 
     def _cannot(self, other: int, why: str) -> None:

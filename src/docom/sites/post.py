@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class SitePost(Post):
         self.connections: Connections | None = None
         self._expected = dict.fromkeys(self.exchange.peers, 0)  # number of the next message from each member
         self._last: dict[int, Mark] = {other: Mark() for other in self.exchange.peers}  # of the last checkpoint
+        self._captured = self._last  # of the last `state`
         self._opened = 0.0
 
     @property
@@ -66,6 +68,7 @@ class SitePost(Post):
         """Open the connections, if they are not open."""
         if self.connections is None:
             self.connections = Connections(self.site, self.exchange)
+            atexit.register(self.connections.close)
             self._opened = time.monotonic()
         return self.connections
 
@@ -184,6 +187,7 @@ class SitePost(Post):
         """All streams between two steps, as a checkpoint keeps them; call `saved` when that is written."""
         from safetensors.numpy import save
 
+        self._captured = {other: peer.inbox.taken for other, peer in self.exchange.peers.items()}
         index: dict[str, Any] = {}
         kept: dict[str, Any] = {}
         with self.open().lock:
@@ -204,7 +208,7 @@ class SitePost(Post):
         with self.open().lock:
             for other, peer in self.exchange.peers.items():
                 peer.inbox.saved = max(peer.inbox.saved, self._last[other].pieces)
-                self._last[other] = peer.inbox.taken
+            self._last = self._captured
 
     def restore(self, state: bytes) -> None:
         """Continue all streams from a `state`, before the connections are opened.

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from logging import getLogger
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
+import torch
+
+from docom.ownership import owned
+from docom.runfolder import write_whole
 from docom.sites.federation import Address, Federation, Member, read
 from docom.sites.keys import ENDING, KeyPair, read_keys
+
+if TYPE_CHECKING:
+    from docom.sites.team import SiteTeam
+
+LOG = "site.log"
+STATE = "state-"
 
 
 class Site:
@@ -19,7 +35,7 @@ class Site:
         listen: the address of this machine at which it accepts connections, if it differs from the one at which others reach it,
             as behind a router that passes a port on.
 
-    Nothing is opened until a run or an optimizer uses it.
+    Nothing is opened until a run or an optimizer uses it. In a ``with`` statement it is finished at the end.
     """
 
     def __init__(
@@ -43,6 +59,9 @@ class Site:
             )
         self.folder = beside / name if folder is None else Path(folder)
         self.listens = self._listens(listen)
+        self.continues = False  # whether a state was loaded, from which an optimizer will continue
+        self._team: SiteTeam | None = None
+        self._owning = ExitStack()
 
     @property
     def me(self) -> Member:
@@ -53,6 +72,100 @@ class Site:
     def neighbours(self) -> list[int]:
         """The members with which it has a link."""
         return self.federation.neighbours(self.agent)
+
+    # What a training loop uses
+
+    def load(self) -> dict[str, Any] | None:
+        """The state that was saved last, or None if there is none; called before the optimizer is made.
+
+        Raises:
+            ValueError: there are saved states, but all of them are damaged.
+        """
+        reasons = []
+        for path in reversed(self._states()):
+            try:
+                found = torch.load(path, weights_only=True)
+            except Exception as error:
+                reasons.append(f"{path.name}: {type(error).__name__}")
+                continue
+            if isinstance(found, dict):
+                self.continues = True
+                return found
+            reasons.append(f"{path.name}: no state of a site")
+        if reasons:
+            raise ValueError(f"no state in {self.folder} can be read ({'; '.join(reasons)})")
+        return None
+
+    def save(self, state: Mapping[str, Any]) -> Path:
+        """Write a state, for a restart: the optimizer's ``state_dict()``, the model's, and what else the loop needs.
+
+        Tensors, numbers, strings and containers of them. The last two are kept; messages from before the older one of them are
+        not needed again, and the neighbours may forget them.
+        """
+        if self._team is None:
+            raise RuntimeError("there is nothing to save yet: make docom.optim.Decentralized(..., site=site) first")
+        numbers = [int(path.stem.removeprefix(STATE)) for path in self._states()]
+        path = self.folder / f"{STATE}{max(numbers, default=0) + 1}.pt"
+        buffer = io.BytesIO()
+        torch.save(dict(state), buffer)
+        write_whole(path, buffer.getvalue())
+        self._team.saved()
+        for old in self._states()[:-2]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def team(self) -> SiteTeam:
+        """The team of this site for one optimizer; the folder is this process's own until `finish` or `close`."""
+        from docom.sites.team import SiteTeam
+
+        if self._team is not None:
+            raise ValueError(f"{self.name} has an optimizer already; a site is one agent of one run")
+        if self._states() and not self.continues:
+            raise ValueError(
+                f"{self.folder} holds the state of a run: call site.load() before the optimizer is made, and continue from it, "
+                "or choose another folder="
+            )
+        self._owning.enter_context(owned(self.folder))
+        self._team = SiteTeam(self, self._said)
+        if self.continues:
+            self._team.rehearse()
+        return self._team
+
+    def finish(self) -> None:
+        """Wait until no other site needs anything from here, and close the connections; called when training has ended."""
+        if self._team is not None:
+            self._team.leave()
+        self._owning.close()
+
+    def close(self, text: str = "") -> None:
+        """Close the connections without waiting; the run can be continued from the last saved state."""
+        if self._team is not None:
+            self._team.post.close(text)
+        self._owning.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self.close("was stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {error}")
+
+    def _states(self) -> list[Path]:
+        found = [path for path in self.folder.glob(f"{STATE}*.pt") if path.stem.removeprefix(STATE).isdigit()]
+        return sorted(found, key=lambda path: int(path.stem.removeprefix(STATE)))
+
+    def _said(self, text: str) -> None:
+        self.note(text)
+        getLogger("docom.sites").info("%s: %s", self.name, text)
+
+    def note(self, text: str) -> None:
+        """Write a line to the site's log, ``site.log`` in its folder."""
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOG).open("a") as file:
+            file.write(line)
 
     def _listens(self, given: str | None) -> Address | None:
         """Where it accepts connections: nowhere if it opens all of them itself."""

@@ -28,6 +28,8 @@ class Team:
     restarts = 0
     launch = ""
     bytes_sent = 0
+    shares_folder = True  # whether all processes work in one run folder, of which the first one writes most
+    network: Network | None = None  # where the processes, and not the settings, say who is linked with whom
 
     def __init__(self) -> None:
         self.carried: dict[str, int] = {}
@@ -55,6 +57,10 @@ class Team:
         """The text that every process gives, by rank."""
         return [text]
 
+    def words_in_folder(self, text: str) -> list[str]:
+        """The text that every process gives that works in the same run folder."""
+        return self.words(text)
+
     def agree(self, facts: dict[str, str], member: str = "rank") -> None:
         """Raise, in every process, if they differ in these facts; ``member`` is the word for a process in errors."""
 
@@ -78,6 +84,26 @@ class Team:
     def carry(self, traffic: dict[str, int]) -> None:
         """Continue the counts from what all processes had sent when the checkpoint was made."""
         self.carried = traffic
+
+    # Checkpoints
+
+    def rehearse(self) -> None:
+        """A run is now built whose state then comes from a checkpoint: nothing that the build sends counts."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether a state must be resumed before anything else is done."""
+        return False
+
+    def state(self) -> bytes:
+        """What this process keeps with a checkpoint beside the state of the run."""
+        return b""
+
+    def saved(self) -> None:
+        """The checkpoint with the last `state` is written."""
+
+    def resume(self, state: bytes) -> None:
+        """Continue from what `state` returned."""
 
     # Failures and the end
 
