@@ -210,7 +210,13 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"inner": None, "every": 3}, ValueError, "belong to local steps"),
     ({"algorithm": docom.DoCoM(lr=1.0)}, ValueError, "two gradients"),
     ({"algorithm": docom.ProxSkip()}, ValueError, "draws the number"),
-    ({"algorithm": docom.LED(), "inner": "momentum"}, ValueError, "plain"),
+    (
+        {"algorithm": docom.LED(), "inner": "momentum"},
+        ValueError,
+        "plain.*k-gt and compressed-k-gt take any inner optimizer",
+    ),
+    ({"algorithm": docom.LED(), "every": "60s"}, ValueError, "same number of inner steps at all agents"),
+    ({"algorithm": docom.GTHSGD(lr=1.0)}, ValueError, "two gradients.*compressed-k-gt.*docom with beta=1"),
 ]
 
 
@@ -222,6 +228,14 @@ def test_what_does_not_go_together_is_named(change: dict[str, Any], error: type[
         settings["inner"] = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     with pytest.raises(error, match=words):
         Decentralized(module.parameters(), **settings)
+
+
+def test_trackers_warn_that_they_do_not_remove_the_drift() -> None:
+    module = model()
+    with pytest.warns(UserWarning, match=r"beer tracks pseudo-gradients.*k-gt"):
+        Decentralized(
+            module.parameters(), docom.BEER(lr=1.0), inner=torch.optim.SGD(module.parameters(), lr=0.1), every=2
+        )
 
 
 def test_the_inner_optimizer_has_the_same_parameters() -> None:

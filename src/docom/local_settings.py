@@ -36,8 +36,7 @@ def check_local_steps(
         raise ValueError(f"{name}: b0 is the size of the first gradient's batch; with local steps leave it out")
     if algorithm.plain_inner and not inner.is_plain:
         raise ValueError(
-            f"{name} divides by the inner step size, and so needs plain SGD inside: docom.inner.SGD(lr=...); "
-            f"{_listed('corrects', but='plain_inner')} take any inner optimizer"
+            f"{name} divides by the inner step size, and so needs plain SGD inside: docom.inner.SGD(lr=...); {any_inner()}"
         )
     if (algorithm.plain_inner or algorithm.random_phases) and len(set(counts)) > 1:
         raise ValueError(
@@ -47,6 +46,11 @@ def check_local_steps(
     if algorithm.random_phases and overlap:
         raise ValueError(f"{name} draws the number of local steps, so that overlap must be 0")
     return counts
+
+
+def any_inner() -> str:
+    """Which methods correct local steps of any inner optimizer."""
+    return f"{_listed('corrects', but='plain_inner')} take any inner optimizer"
 
 
 def two_gradients(name: str) -> str:

@@ -106,7 +106,7 @@ COUNTS = ("samples", "steps")
 
 
 def axis_named(name: str) -> Axis:
-    """The axis with this key, or with this short name: ``"step"``, ``"steps"`` and ``"rounds"``, ``"agent_bytes"`` and ``"bytes"``."""
+    """The axis with this key or short name: ``"step"``, ``"steps"`` and ``"rounds"``, ``"agent_bytes"`` and ``"bytes"``."""
     by_button = {axis.button: axis for axis in reversed(AXES.values()) if axis.key != LINK_SECONDS}
     found = AXES.get("step" if name == ROUNDS else name) or by_button.get(name)
     if found is None:

@@ -131,7 +131,7 @@ class Decentralized(Optimizer):
         self._measured: dict[str, float] = {}
         self._sent_before = 0
         if inner is not None:
-            self._walk = Walk(inner, every, overlap, algorithm.corrects, self._team)
+            self._walk = Walk(inner, every, overlap, algorithm, self._team)
         self._begin_together([p for group in self.param_groups for p in group["params"]])
         if model is not None:
             start_from_first(self._team, model.buffers())

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from docom.algorithms import Algorithm
+from docom.local_settings import any_inner, two_gradients, warn_of_drift
 from docom.numerics import combine
 from docom.optim.parameters import Flat
 from docom.team import Team
@@ -35,15 +36,26 @@ class Walk:
     that none counts for more than another.
     """
 
-    def __init__(self, inner: Optimizer, every: int | str, overlap: int, corrects: bool, team: Team) -> None:
-        self.inner, self.every, self.overlap, self.corrects, self.team = inner, every, overlap, corrects, team
+    def __init__(self, inner: Optimizer, every: int | str, overlap: int, algorithm: Algorithm, team: Team) -> None:
+        self.inner, self.every, self.overlap, self.team = inner, every, overlap, team
+        self.corrects = algorithm.corrects
         self.seconds = check_every(every)
-        self.counts = [] if self.seconds else [int(text) for text in team.words(str(every))]
+        said = team.words(str(every))
+        if len({text.isdigit() for text in said}) > 1:
+            raise ValueError(
+                f"every is a number of steps at some agents and a time at others ({', '.join(said)}); give all the same kind"
+            )
+        self.counts = [] if self.seconds else [int(text) for text in said]
         if self.seconds and overlap:
             raise ValueError("overlap counts inner steps, so that every must be a number of steps too")
         if self.counts and overlap >= max(2, min(self.counts)):
             raise ValueError(
                 f"overlap={overlap} must be less than the inner steps between messages ({min(self.counts)})"
+            )
+        if self.unequal and algorithm.plain_inner:
+            raise ValueError(
+                f"{algorithm.name} needs the same number of inner steps at all agents, got every={', '.join(said)}; "
+                f"{any_inner()}, and as many steps as each agent likes"
             )
         self.taken = self.all_taken = 0  # inner steps in this round, and in all
         self.start: Tensor | None = None  # the row from which the walk is measured
@@ -218,14 +230,14 @@ def check_walk(
     if weight_decay:
         raise ValueError("weight_decay belongs to the inner optimizer; leave it out here")
     if algorithm.points_per_step > 1:
-        raise ValueError(
-            f"{algorithm.name} compares two gradients on the same batch, and with local steps it would need two walks on the "
-            "same batches; take a method with one gradient per step (docom with beta=1, choco-sgd, diloco, compressed-k-gt, ...)"
-        )
+        raise ValueError(two_gradients(algorithm.name))
     if algorithm.random_phases:
         raise ValueError(f"{algorithm.name} draws the number of local steps, which a training loop cannot; take led")
+    warn_of_drift(algorithm, [every if isinstance(every, int) else 2])
     if algorithm.plain_inner and not is_plain_sgd(inner):
-        raise ValueError(f"{algorithm.name} divides by the inner step size, and so needs plain torch.optim.SGD inside")
+        raise ValueError(
+            f"{algorithm.name} divides by the inner step size, and so needs plain torch.optim.SGD inside; {any_inner()}"
+        )
 
 
 def is_plain_sgd(inner: Optimizer) -> bool:
