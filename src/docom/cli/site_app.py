@@ -51,6 +51,24 @@ Listen = Annotated[
 ]
 
 
+@site_app.command("check")
+def site_check(
+    federation: File,
+    name: Name,
+    key: Key = None,
+    folder: Folder = None,
+    listen: Listen = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="Longest time to wait for the other sites.", min=1)] = 120,
+) -> None:
+    """Say which links of this site can be opened, and measure them, while the other sites check theirs or already run.
+
+    Exit status: 0 if all links are ready, else 1.
+    """
+    from docom.cli import sites
+
+    sites.check(federation, name, sites.Where(key, folder, listen), seconds)
+
+
 @site_app.command("run")
 def site_run(
     federation: File,

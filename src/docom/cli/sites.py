@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.text import Text
+
 from docom import presets
 from docom.cli import commands
 from docom.cli.commands import DIVERGED, INTERRUPTED, MENDABLE, Launch, data_folder, say
@@ -83,6 +85,32 @@ def run(
         bar.note("waiting until no other site needs anything from here")
         team.leave()
     _tell_end(site, outcome)
+
+
+def check(federation: Path, name: str, where: Where, seconds: float) -> None:
+    """See `docom.cli.site_app.site_check`."""
+    from rich.table import Table
+
+    from docom.sites.check import check as check_links
+
+    site = where.site(federation, name)
+    if site.federation.run:
+        configured(site)
+    where_from = "accepts no connections" if site.listens is None else f"accepts connections at {site.listens}"
+    say(
+        f"{name}: agent {site.agent} of {len(site.federation.members)}, {where_from}; digest {site.federation.digest[:16]}"
+    )
+    found = check_links(site, seconds, note=say)
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for title in ("link to", "opened by", "state", "latency", "up", "down"):
+        table.add_column(title)
+    for link in found:
+        rates = [f"{rate / 1e6:.3g} Mbit/s" if rate else "" for rate in (link.up, link.down)]
+        latency = "" if link.latency is None else f"{1000 * link.latency:.3g} ms"
+        table.add_row(link.name, link.opened_by, Text("ready" if link.ready else link.why), latency, *rates)
+    commands.console.print(table)
+    if not all(link.ready for link in found):
+        raise SystemExit(1)
 
 
 def configured(site: Site, device: str = "cpu", threads: int = 1) -> RunConfig:

@@ -17,7 +17,7 @@ from typing import Any
 
 from docom.sites import frames
 from docom.sites.federation import Federation, differences
-from docom.sites.frames import DATA, FAREWELL, HELLO, STATUS, BadFrame, Frame
+from docom.sites.frames import DATA, ECHO, FAREWELL, HELLO, PROBE, STATUS, BadFrame, Frame
 from docom.sites.paths import Paths
 from docom.sites.streams import Inbox, OtherHistory, Outbox
 
@@ -63,6 +63,8 @@ class Exchange:
     facts: what must be equal at both ends of a link beside the members' file.
     note: is told in a line what a person may want to know.
 
+    checks: whether this site only measures its links, and takes part in no run.
+
     counts: of frames, by what became of them. finished: members that are known to need nothing any more.
     """
 
@@ -71,6 +73,7 @@ class Exchange:
     session: int
     facts: Mapping[str, str]
     note: Callable[[str], None]
+    checks: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     finished: set[int] = field(default_factory=set)
     bytes_sent: int = 0
@@ -84,6 +87,9 @@ class Exchange:
         self.limit = int(self.federation.log * 1e6)
         self.peers = {other: Peer(Outbox(self.limit), Inbox(self.limit)) for other in range(size) if other != self.me}
         self.up: set[int] = set()  # neighbours that have greeted on their present connection
+        self.checking: set[int] = set()  # neighbours that only measure the link
+        self.direct: list[tuple[int, bytes]] = []  # frames for neighbours: probes, and answers to theirs
+        self.echoes: list[tuple[int, int, float]] = []  # answers to own probes: from whom, number, when
         self.refusals: list[tuple[int, str]] = []
         self.passing: list[tuple[int, bytes]] = []
         self._hello = json.dumps({"facts": dict(self.federation.content) | dict(self.facts)}).encode()
@@ -99,12 +105,13 @@ class Exchange:
     def connected(self, other: int) -> bytes:
         """The greeting for a new connection to a neighbour."""
         self.counts["connections"] += 1
-        return self._frame(other, HELLO, piece=self._hello).to_bytes()
+        return self._frame(other, HELLO, last=self.checks, piece=self._hello).to_bytes()
 
     def lost(self, other: int) -> None:
         """The connection to a neighbour has ended."""
         if other in self.up:
             self.up.discard(other)
+            self.checking.discard(other)
             self.note(f"lost the connection to {self.name(other)}")
 
     # What arrives
@@ -125,17 +132,24 @@ class Exchange:
             return False
         if frame.receiver != self.me:
             self._pass_on(frame)
-            return False
+        elif frame.kind in (PROBE, ECHO):
+            self._probed(frame, now)
+        elif self.checks or frame.sender in self.checking:
+            if frame.kind == FAREWELL:
+                self.peers[frame.sender].said = _printable(bytes(frame.piece).decode(errors="replace"))
+        else:
+            self._of_the_run(frame, now)
+        return False
+
+    def _of_the_run(self, frame: Frame, now: float) -> None:
         peer = self.peers[frame.sender]
         begins = frame.session > peer.session
         if begins and frame.sender in self.neighbours:
             self.counts["before its greeting"] += 1
-            return False
-        if frame.session < peer.session:
+        elif frame.session < peer.session:
             self.counts["of an old session"] += 1
-            return False
-        self._heard(frame, peer, begins, now)
-        return False
+        else:
+            self._heard(frame, peer, begins, now)
 
     def _foreign(self, previous: int, frame: Frame) -> str | None:
         """Why a frame is none of this site's business."""
@@ -169,6 +183,12 @@ class Exchange:
             shown = "; ".join(different[:5]) + (f"; and {len(different) - 5} more" if len(different) > 5 else "")
             self._in_trouble(previous, f"does not agree: {shown}")
             return True
+        if frame.last or self.checks:
+            self.up.add(previous)
+            if frame.last:
+                self.checking.add(previous)
+            return True
+        self.checking.discard(previous)
         restarted = 0 < peer.session < frame.session
         peer.trouble = ""
         if previous not in self.up:
@@ -203,6 +223,26 @@ class Exchange:
             self._says(frame, peer)
         elif frame.kind == DATA:
             self._data(frame, peer, now)
+
+    def _probed(self, frame: Frame, now: float) -> None:
+        """Answer a probe: with nothing, or where it asks for a full piece with one. Or note the answer to an own one."""
+        if frame.sender not in self.neighbours:
+            self.counts["of a wrong sender or receiver"] += 1
+        elif frame.kind == ECHO:
+            if self.checks:
+                self.echoes.append((frame.sender, frame.number, now))
+        elif len(self.direct) < WINDOW:
+            piece = bytes(frames.CHUNK) if frame.last else b""
+            self.direct.append(
+                (frame.sender, self._frame(frame.sender, ECHO, number=frame.number, piece=piece).to_bytes())
+            )
+        else:
+            self.counts["probes not answered"] += 1
+
+    def probe(self, other: int, number: int, size: int, full_answer: bool) -> None:
+        """Send a frame that a neighbour answers at once."""
+        frame = self._frame(other, PROBE, number=number, last=full_answer, piece=bytes(size))
+        self.direct.append((other, frame.to_bytes()))
 
     def _says(self, frame: Frame, peer: Peer) -> None:
         """Last words, or why it refuses this site."""
@@ -273,9 +313,13 @@ class Exchange:
             self._put(
                 send, other, self._farewell(other, f"{self.name(self.me)}: {self.name(other)} {why}", refuses=True)
             )
+        while self.direct and self._send_direct(send):
+            self.direct.pop(0)
+        if self.checks:
+            return not self.direct
         for other, peer in self.peers.items():
             hop = self.paths.next(self.me, other)
-            if hop not in self.up or (peer.session == 0 and other in self.neighbours):
+            if hop not in self.up or hop in self.checking or (peer.session == 0 and other in self.neighbours):
                 continue
             if peer.session:
                 done &= self._send_pieces(other, hop, peer, send, now)
@@ -291,6 +335,14 @@ class Exchange:
             if self.paths.next(self.me, other) in self.up
         ]
         return max(0.0, min([*times, now + 1]) - now)
+
+    def _send_direct(self, send: Send) -> bool:
+        other, data = self.direct[0]
+        if other in self.up:
+            if not send(other, data):
+                return False
+            self.bytes_sent += len(data)
+        return True
 
     def _send_passing(self, send: Send) -> bool:
         waiting, self.passing = self.passing, []

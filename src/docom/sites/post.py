@@ -23,6 +23,7 @@ from docom.transports import Pending, Post, RanksLost
 
 LOOK = 0.25  # seconds between looks at the clock while waiting
 SESSION = "session"
+FACTS = {"docom": __version__, "frames": "1"}  # equal at all sites
 
 
 class Away(RanksLost):
@@ -45,9 +46,7 @@ class SitePost(Post):
         self.site, self.rank, self.world = site, site.agent, len(site.federation.members)
         self.peer_timeout = site.federation.patience
         self.rehearses = False
-        self.exchange = Exchange(
-            site.federation, site.agent, _session(site.folder), {"docom": __version__, "frames": "1"}, note
-        )
+        self.exchange = Exchange(site.federation, site.agent, new_session(site.folder), FACTS, note)
         self.connections: Connections | None = None
         self._expected = dict.fromkeys(self.exchange.peers, 0)  # number of the next message from each member
         self._last: dict[int, Mark] = {other: Mark() for other in self.exchange.peers}  # of the last checkpoint
@@ -281,7 +280,7 @@ def _from_bytes(data: bytes | memoryview, like: Tensor) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=like.dtype).reshape(like.shape)
 
 
-def _session(folder: Path) -> int:
+def new_session(folder: Path) -> int:
     """A number for this start of the site, larger than those of all earlier ones even if the clock was set back."""
     path = folder / SESSION
     try:
