@@ -90,7 +90,9 @@ def test_how_many_exchanges() -> None:
         assert len(found) == 4
         assert all((matrix != 0).sum() == 32 for matrix in found)
     assert averaging_matrices(docom.network("complete", 1)) == []
-    with pytest.raises(ValueError, match=r"eigenvalues.*Use topology 'exponential'"):
+    with pytest.raises(
+        ValueError, match=r"eigenvalues.*Use topology 'base:2', or a power of two of agents on 'exponential'"
+    ):
         averaging_matrices(docom.network("ring", 50))
 
 

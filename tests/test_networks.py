@@ -547,7 +547,7 @@ def test_refused_sizes() -> None:
         network(nx.path_graph(3), weights=half)
     with pytest.raises(ValueError, match="needs the number of agents; give n="):
         network("ring")
-    with pytest.raises(ValueError, match=f"at most {MAX_AGENTS} agents"):
+    with pytest.raises(ValueError, match=f"at most {MAX_AGENTS:,} agents"):
         network("complete", 10**9)
 
 

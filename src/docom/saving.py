@@ -34,7 +34,7 @@ def saver(
     algorithm = training.algorithm
     spec = "none" if compressor is None else compressor if isinstance(compressor, str) else repr(compressor)
     hyper = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
-    ends = sum(network.degrees)
+    ends = network.messages_per_round
     messages = [
         {
             "variable": variable,
@@ -59,15 +59,8 @@ def saver(
         "gamma": gamma,
         "hyper": {name: str(value) for name, value in hyper.items() if value is not None},
         **walk,
-        "degree": max(network.degrees),
-        "network": {
-            "name": network.name,
-            "rule": network.rule,
-            "n": network.n,
-            "edges": [list(edge) for edge in network.edges],
-            "rho": network.rho,
-            "omega_bar": network.omega_bar,
-        },
+        "degree": network.busiest,
+        "network": network.facts(),
         "messages": messages,
         **({} if training.timeline is None else {"clock": training.timeline.summary()}),
     }

@@ -46,7 +46,7 @@ class DeTAG(Algorithm):
 
     name: ClassVar[str] = "detag"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {"acceleration": 0.0}, LOSSY: {"rounds": 1}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {"rounds": 1}}
     tracked: ClassVar[tuple[str, str] | None] = ("y", "g_old")
     facts: ClassVar[Facts] = Facts(
         paper="Lu and De Sa 2021",

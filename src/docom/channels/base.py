@@ -54,7 +54,7 @@ class Channel:
     bytes_per_round: int
     exchanges: int = 1
     number: int = 0
-    follows_changes: ClassVar[bool] = False
+    follows_changes: bool = False
     meter: Meter | None = None
     lost: int | None = None  # transmissions that did not arrive, where the network loses some
     repairs: ClassVar[bool] = False
@@ -70,8 +70,13 @@ class Channel:
         return False
 
     @property
+    def bits(self) -> float:
+        """Bits one agent has sent so far, by the paper's formula."""
+        return self.rounds * self.bits_per_round
+
+    @property
     def wire_bytes(self) -> int:
-        """Bytes that all agents have put on all links so far."""
+        """Bytes all agents have put on all links so far."""
         return self.rounds * self.bytes_per_round
 
     @property

@@ -42,7 +42,7 @@ class Channels(Mapping[str, Channel]):
     @property
     def bits(self) -> float:
         """Bits one agent has sent so far, by the paper's formula."""
-        return sum(channel.rounds * channel.bits_per_round for channel in self.values())
+        return sum(channel.bits for channel in self.values())
 
     @property
     def wire_bytes(self) -> int:

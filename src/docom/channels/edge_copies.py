@@ -33,7 +33,7 @@ class EdgeCopiesChannel(Channel):
     """Gossip of compressed differences to copies per link; for all agents in one process."""
 
     repairs: ClassVar[bool] = True
-    follows_changes: ClassVar[bool] = True
+    follows_changes = True
 
     def __init__(
         self,

@@ -14,8 +14,46 @@ from docom.channels.meter import Meter
 from docom.compressors import Bound, NonFinite, Stamp
 from docom.numerics import RowMix, mix
 from docom.rng import Key
-from docom.transports import Pending, Transport
+from docom.transports import Pending, Place, Transport
 from docom.weights import Network
+
+
+class Rounds:
+    """The mixing weights of the local agents in every round, as kernels take them, and who hears whom in it.
+
+    less_identity: the weights of W - I instead of W.
+    """
+
+    def __init__(self, network: Network, transport: Transport, less_identity: bool) -> None:
+        self.network, self.transport, self.less_identity = network, transport, less_identity
+        self._kept: dict[int, tuple[Network, RowMix]] = {}
+
+    def mixing(self, round: int) -> RowMix:
+        """The weights of a round, made once for every network that comes again."""
+        now = self.network.at(round)
+        kept = self._kept.get(id(now))
+        if kept is None:
+            links = self.links(round)
+            senders = self.transport.senders if links is None else self.transport.heard(links)
+            kept = now, now.mixing(self.transport.agents.tolist(), senders.tolist(), self.less_identity)
+            if len(self._kept) >= (self.network.period or 1):
+                self._kept.clear()
+            self._kept[id(now)] = kept
+        return kept[1]
+
+    def links(self, round: int) -> Network | None:
+        """Who hears whom in a round, where that is not the same in all of them."""
+        return self.network.at(round) if self.network.changes else None
+
+    def exchange(self, bound: Bound, message: Any, place: Place) -> Pending[Any]:
+        """The messages of all agents that are heard in the round of ``place``."""
+        if not self.network.changes:
+            return self.transport.exchange(bound, message, place)
+        return self.transport.exchange(bound, message, place, self.links(place.number))
+
+    def bytes_until(self, bound: Bound, round: int) -> int:
+        """What all agents have put on all links before a round, a message of this size per link."""
+        return self.network.messages(round) * bound.num_bytes
 
 
 class CompressedChannel(Channel):
@@ -23,22 +61,35 @@ class CompressedChannel(Channel):
 
     With ``gap = (W - I) hat`` kept as a running sum, only the message crosses the network. Where agents agree the gap is
     small, and so is its rounding error: a sum ``W hat``, from which hat is subtracted later, would have a rounding error
-    in proportion to the copies themselves in every round. Where Q is the identity the gap is computed again each round.
+    in proportion to the copies themselves in every round. Where Q is the identity the gap is computed again each round, and so
+    the network may be another one in every round.
     """
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, key: Key) -> None:
         super().__init__(variable, transport)
-        self.bound, self.key = bound, key
+        self.bound, self.key, self.network = bound, key, network
+        self.follows_changes = bound.lossless
         agents, senders = transport.agents.tolist(), transport.senders.tolist()
-        self.by = RowMix.from_dense((network.matrix - np.eye(network.n))[agents][:, senders])
+        self.by_round = Rounds(network, transport, less_identity=True)
         self.own = None if agents == senders else torch.tensor([senders.index(agent) for agent in agents])
         self.memory = bound.memory(transport.agents)
         self.bits_per_round = bound.bits if network.n > 1 else 0
-        self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
+        self.bytes_per_round = bytes_per_round(bound, network)
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
-        self.copies = Copies(hat.clone(), 0 * hat, self.by, self.own)  # the rows are equal, so the gap is zero
+        by = self.by_round.mixing(0)
+        self.copies = Copies(hat.clone(), 0 * hat, by, self.own)  # the rows are equal, so the gap is zero
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Channel.wire_bytes`."""
+        return self.by_round.bytes_until(self.bound, self.rounds)
+
+    @property
+    def by(self) -> RowMix:
+        """The weights of W - I in the round of the last push."""
+        return self.by_round.mixing(max(0, self.rounds - 1))
 
     @property
     def hat(self) -> Tensor:
@@ -59,7 +110,8 @@ class CompressedChannel(Channel):
         seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
         if self._message_is_needed(x):
             stamp = Stamp(self.key, self.transport.senders, self.rounds)
-            sent = self.transport.exchange(self.bound, self._message(x), self.place)
+            self.copies.by = self.by_round.mixing(self.rounds)
+            sent = self.by_round.exchange(self.bound, self._message(x), self.place)
             pushed = sent.then(lambda message: self._take(message, x, stamp, damping))
         else:
             pushed = Pending.of(self._absorb(x, damping))
@@ -98,6 +150,8 @@ class CompressedChannel(Channel):
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
+        if self.by_round.network.changes:
+            return False
         return not self.transport.needs_messages and (self.bound.lossless or self.bound.can_update_copy(self.hat))
 
     def rows(self) -> dict[str, Tensor]:
@@ -108,20 +162,25 @@ class CompressedChannel(Channel):
 class UncompressedChannel(Channel):
     """The variable itself is sent and mixed: ``W x``, with the W of the round."""
 
-    follows_changes: ClassVar[bool] = True
+    follows_changes = True
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
         super().__init__(variable, transport)
         self.bound, self.network = bound, network
-        self._mixing = network.at(0), self._row_mix(network.at(0))
+        self.by_round = Rounds(network, transport, less_identity=False)
         self.mixed: Tensor | None = None
         self.bits_per_round = bound.bits if network.n > 1 else 0
-        self.bytes_per_round = bound.num_bytes * sum(len(near) for near in network.neighbours)
+        self.bytes_per_round = bytes_per_round(bound, network)
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Channel.wire_bytes`."""
+        return self.by_round.bytes_until(self.bound, self.rounds)
 
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`."""
-        return not self.transport.needs_messages and not self.network.changes
+        return not self.transport.needs_messages and not self.by_round.network.changes
 
     def mix(self, x: Tensor) -> Tensor:
         """See `Channel.mix`."""
@@ -132,27 +191,16 @@ class UncompressedChannel(Channel):
         self.inspect(x)
         if self.mixed is None:
             self.mixed = torch.empty_like(x)
-        out, by = self.mixed, self._mixing_now()
-        sent = self.transport.exchange(self.bound, x, self.place)
+        out, by = self.mixed, self.by_round.mixing(self.rounds)
+        sent = self.by_round.exchange(self.bound, x, self.place)
         self.count()
         return sent.then(lambda everyone: mix(out, everyone, by))
-
-    def _mixing_now(self) -> RowMix:
-        """The mixing of this round, made again where the network differs from that of the round before."""
-        now = self.network.at(self.rounds)
-        if now is not self._mixing[0]:
-            self._mixing = now, self._row_mix(now)
-        return self._mixing[1]
-
-    def _row_mix(self, network: Network) -> RowMix:
-        agents, senders = self.transport.agents.tolist(), self.transport.senders.tolist()
-        return RowMix.from_dense(network.matrix[agents][:, senders])
 
 
 class MeanChannel(Channel):
     """An all-reduce, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
 
-    follows_changes: ClassVar[bool] = True  # an all-reduce does not use the network's links
+    follows_changes = True  # an all-reduce does not use the network's links
     repairs: ClassVar[bool] = True  # all wait until it is complete
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport) -> None:
@@ -160,7 +208,7 @@ class MeanChannel(Channel):
         n = network.n
         self.bits_per_round = 2 * (n - 1) / n * bound.bits
         self.bytes_per_round = 2 * (n - 1) * bound.num_bytes
-        self.by = RowMix.from_dense(torch.full((len(transport.agents), n), 1 / n, dtype=torch.float64).numpy())
+        self.by = RowMix.from_dense(np.full((1, n), 1 / n))  # all agents get the same row
         self.average: Tensor | None = None
 
     @property
@@ -179,4 +227,11 @@ class MeanChannel(Channel):
             self.average = torch.empty_like(x)
         out, sent = self.average, self.transport.gather(x, self.place)
         self.count()
-        return sent.then(lambda everyone: mix(out, everyone, self.by))
+        return sent.then(
+            lambda everyone: out.copy_(mix(torch.empty_like(everyone[:1]), everyone, self.by).expand_as(out))
+        )
+
+
+def bytes_per_round(bound: Bound, network: Network) -> int:
+    """What all agents put on all links in a round; where that differs from round to round, in the mean."""
+    return round(bound.num_bytes * network.messages_per_round)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,6 +65,8 @@ class MeanLowRank(Gossip):
 
 class LowRankMeanChannel(LowRankChannel):
     """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
+
+    follows_changes = True  # an average over links takes the rounds of a period, all in one round of the method
 
     def __init__(self, at: Opening, rank: int, over: str, sides: int, values: str) -> None:
         everyone = torch.zeros_like(at.transport.agents)  # one basis for all agents
@@ -159,10 +162,15 @@ class _Exchanges:
         matrices = averaging_matrices(network)
         self.steps = [_Exchange(matrix, transport) for matrix in matrices]
         self.exchanges, self.vectors = len(matrices), len(matrices)
-        self.messages = sum(int((matrix != 0).sum() - (matrix.diagonal() != 0).sum()) for matrix in matrices)
+        self.messages = sum(len(_links(matrix)) for matrix in matrices)
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
         return self.steps[number](rows, place)
+
+
+def _links(matrix: Matrix) -> list[tuple[int, int]]:
+    """The messages of an exchange: (i, j) if i sends to j. Where only one of two uses the other's message, both send."""
+    return [(i, j) for i, j in np.argwhere((matrix != 0) | (matrix.T != 0)).tolist() if i != j]
 
 
 class _Exchange:
@@ -171,7 +179,8 @@ class _Exchange:
     def __init__(self, matrix: Matrix, transport: Transport) -> None:
         self.transport = transport
         agents = transport.agents.tolist()
-        near = [[j for j in range(len(matrix)) if matrix[i, j] != 0 or j == i] for i in agents]
+        links = _links(matrix)
+        near = [sorted({i, *(j for agent, j in links if agent == i)}) for i in agents]
         self.ends = [(i, j) for i, others in zip(agents, near, strict=True) for j in others if j != i]
         where = {end: len(agents) + e for e, end in enumerate(self.ends)} | {
             (i, i): row for row, i in enumerate(agents)

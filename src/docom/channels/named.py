@@ -93,7 +93,7 @@ class PublicCopies(Gossip):
 
 
 def _with_copies(at: Opening, bound: Bound) -> Channel:
-    if at.conditions.disturbs_messages or at.network.changes:
+    if at.conditions.disturbs_messages or (at.network.changes and not bound.lossless):
         return careful(at, bound)
     return _plain_copies(at, bound)
 

@@ -83,8 +83,8 @@ class ResendingChannel(CompressedChannel):
         super().__init__(variable, bound, network, transport, key)
         self.links = DirectedLinks.of(network)
         self.weights = self.links.weights(network)
-        self.own_weights = np.diagonal(network.matrix) - 1.0
-        self.whole = RowMix.from_dense(network.matrix)
+        self.own_weights = network.matrix.diagonal() - 1.0
+        self.whole = network.mixing(range(network.n), range(network.n))
         self.deliveries = Deliveries(conditions, key.seed, number, self.links.pairs)
         self.held: dict[int, Held] = {}
         self.late: Tensor | None = None

@@ -351,13 +351,13 @@ def list_names() -> None:
     from docom.graphs import TOPOLOGIES
     from docom.problems import PROBLEMS
     from docom.registry import origin
-    from docom.weights import WEIGHTS
+    from docom.weights import SEQUENCES, WEIGHTS
 
     groups: dict[str, dict[str, str]] = {
         "algorithms": {name: _first_line(kind) for name, kind in ALGORITHMS.items()},
         "compressors": {example: _first_line(kind) for kind, example in COMPRESSORS.values()}
         | {kind.example: _first_line(kind) for kind in GOSSIPS.values()},
-        "topologies": {name: about for name, (_, about) in TOPOLOGIES.items()},
+        "topologies": {name: about for name, (_, about) in (TOPOLOGIES | SEQUENCES).items()},
         "weights": {name: about for name, (_, about) in WEIGHTS.items()},
         "presets": {preset.name: preset.about for preset in presets.PRESETS.values()},
         "problems": {name: about for name, (_, about) in PROBLEMS.items()},

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.clock.lines import Pattern
 from docom.clock.timeline import Timeline
 from docom.transports import InProcess, Pending
-from docom.transports.base import Code, Place
+from docom.transports.base import Code, Links, Place
 from docom.weights import Network
 
 START = Place()
@@ -30,11 +30,13 @@ class TimedTransport(InProcess):
         self._patterns: dict[int, tuple[Any, Pattern]] = {}
         self._ring = timeline.lines.pattern([(i, (i + 1) % network.n) for i in range(network.n) if network.n > 1])
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
+    def exchange(
+        self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
+    ) -> Pending[Any]:
         """See `Transport.exchange`."""
         now = self.network.at((place or START).number)
         self.timeline.exchange(self._pattern(now, None), float(code.num_bytes))
-        return super().exchange(code, message, place)
+        return super().exchange(code, message, place, links)
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         """See `Transport.swap`."""

@@ -24,7 +24,7 @@ from docom.algorithms import DoCoM
 from docom.channels import Channels, CompressedChannel, Meter
 from docom.diagnostics.everyone import Alone, Everyone, gathered
 from docom.diagnostics.measured_constants import local_gradients, smoothness
-from docom.numerics import RowMix, mix, sum_squares
+from docom.numerics import mix, sum_squares
 from docom.oracles import Oracle
 from docom.problems import Problem
 from docom.theory import Condition, Constants, conditions, potential_differences, potential_factors
@@ -116,6 +116,8 @@ class Diagnostics:
 
     def _has_potential(self, step: int) -> bool:
         """Whether there is a potential: for DoCoM with two compressed channels; its weights hold a factor 1/(1 - gamma)."""
+        if self.channels.network.changes:  # the proof is about one matrix
+            return False
         if not isinstance(self.algorithm, DoCoM) or len(self._copies()) != 2 or self.constants() is None:
             return False
         return self._steps(step)[1] < 1
@@ -157,12 +159,12 @@ class Diagnostics:
 
     def _drift(self, channel: CompressedChannel) -> Tensor:
         """The squared distance of each local agent's running sum from the sum that it should equal."""
-        W, mine = self.channels.network.matrix, self.oracle.agents.tolist()
+        W, mine = self.channels.network.at(max(0, channel.rounds - 1)), self.oracle.agents.tolist()
         expected = -channel.hat.double()
-        for agents, rows in self.everyone.rows_of_all(channel.hat, len(W)):
-            weights = W[mine][:, list(agents)]
-            if weights.any():
-                mix(expected, rows.double(), RowMix.from_dense(weights), accumulate=True)
+        for agents, rows in self.everyone.rows_of_all(channel.hat, W.n):
+            weights = W.mixing(mine, list(agents))
+            if len(weights.sources):
+                mix(expected, rows.double(), weights, accumulate=True)
         return sum_squares(channel.gap.double() - expected)
 
     def _steps(self, step: int) -> tuple[float, float, float]:

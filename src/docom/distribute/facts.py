@@ -21,7 +21,7 @@ def facts(config: dict[str, Any], problem: Problem, network: Network) -> dict[st
         "code": f"{__version__}-{code_digest()}",
         "torch": torch.__version__,
         "data": digest({"class": type(problem)} | vars(problem)),
-        "graph": digest([network.matrix, network.edges]),
+        "graph": digest([network.name, network.rule, *network.identity()]),
     }
     return settings | plugins.digests() | own
 

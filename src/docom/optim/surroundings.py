@@ -17,7 +17,7 @@ from docom.optim.parameters import Flat, digest
 from docom.optim.together import start_from_first
 from docom.team import Team
 from docom.transports import Transport
-from docom.weights import network
+from docom.weights import Network, network
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -52,7 +52,7 @@ class Surroundings:
             "number of agents": str(self.network.n),
             "algorithm": plain(self.algorithm),
             "compressor": plain(self.settings),
-            "network": f"{self.network} ({digest(torch.tensor(self.network.matrix))})",
+            "network": f"{self.network} ({_digest(self.network)})",
             "parameters": f"{flat.layout.dimension} numbers in {len(flat.parameters)} tensors ({digest(shapes)})",
             "groups": ", ".join(map(str, flat.shares)),
             "dtype": str(flat.dtype),
@@ -77,6 +77,13 @@ class Surroundings:
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         layouts = {name: self.algorithm.message_layout(name, flat.layout) for name in kinds}
         return open_channels(kinds, self.network, layouts, transport, flat.dtype, self.seed)
+
+
+def _digest(given: Network) -> str:
+    """Of a network, so that agents can compare theirs."""
+    if given.changes:
+        return digest(torch.frombuffer(bytearray(b"".join(given.identity())), dtype=torch.uint8))
+    return digest(torch.tensor(given.matrix))
 
 
 def plain(setting: object) -> str:

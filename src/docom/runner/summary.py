@@ -33,15 +33,8 @@ def summarise(
         "gamma": {name: found.gamma for name, found in experiment.measured.items()},
         "hyper": {name: str(value) for name, value in config.hyper.items()},
         **experiment.walk,
-        "degree": max(graph.degrees),
-        "network": {
-            "name": graph.name,
-            "rule": graph.rule,
-            "n": graph.n,
-            "edges": [list(edge) for edge in graph.edges],
-            "rho": graph.rho,
-            "omega_bar": graph.omega_bar,
-        },
+        "degree": graph.busiest,
+        "network": graph.facts(),
         "messages": _messages(training.channels),
         "final": training.records[-1] if training.records else None,
         **({} if training.timeline is None else {"clock": training.timeline.summary()}),
@@ -51,7 +44,7 @@ def summarise(
 
 def _messages(channels: Channels) -> list[dict[str, Any]]:
     """For each variable: bytes to one neighbour per round, sequential exchanges per round, and the number of rounds."""
-    ends = sum(channels.network.degrees)
+    ends = channels.network.messages_per_round
     return [
         {
             "variable": variable,

@@ -36,6 +36,10 @@ class Copies(Network):
 
 def copies(network: Network, count: int) -> Network:
     """``count`` copies of a network side by side."""
+    if network.changes:
+        raise ValueError(
+            f"{network.name} changes from round to round, and copies of it cannot be made; take a fixed network"
+        )
     return Copies(np.kron(np.eye(count), network.matrix).astype(np.float64), network.name, network.rule)
 
 

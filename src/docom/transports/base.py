@@ -33,6 +33,14 @@ class Place:
     number: int = 0
 
 
+class Links(Protocol):
+    """Who hears whom in a round, where that changes: for each agent the others whose messages it uses, ascending."""
+
+    @property
+    def neighbours(self) -> Sequence[Sequence[int]]:
+        """Of all agents."""
+
+
 class Transport(Protocol):
     """What channels and a run need from a transport. Every exchange is a `Pending`, which its caller waits for."""
 
@@ -40,8 +48,14 @@ class Transport(Protocol):
     senders: Tensor  # ids of the local agents and all their neighbours, ascending: the rows `exchange` returns
     needs_messages: bool  # False where all agents are in this process and decoded values are enough
 
-    def exchange(self, code: Code, message: Any, place: Place = ...) -> Pending[Any]:
-        """Send each local agent's message to its neighbours; returns the messages of all `senders`."""
+    def exchange(self, code: Code, message: Any, place: Place = ..., links: Links | None = None) -> Pending[Any]:
+        """Send each local agent's message to its neighbours; returns the messages of all `senders`.
+
+        links: who hears whom in this round, in place of the neighbours; returns the messages of those that are `heard`.
+        """
+
+    def heard(self, links: Links | None) -> Tensor:
+        """Ids of the local agents and all that they hear, ascending; by default `senders`."""
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = ...) -> Pending[Tensor]:
         """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; returns the rows that those neighbours send."""

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.transports.base import Code, FrameRefused, PeerLost, Place, Relays
+from docom.transports.base import Code, FrameRefused, Links, PeerLost, Place, Relays
 from docom.transports.messages import moved
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Origins, Routes
 
 START = Place()
+MOST_ROUTES = 64  # kept, of a network that changes
 
 Came = list[tuple[int, memoryview]]  # sender and payload of each frame
 
@@ -32,17 +33,23 @@ class Framed:
     messages_sent, bytes_sent: frames put on the network so far, and their bytes, headers included. Each frame has
         `docom.wire.HEADER_SIZE` bytes in addition to its message.
     frames_refused: frames that arrived and were not the expected ones.
+    changing: whether the rounds may use different ones of the links.
     """
 
     needs_messages = True
 
     def __init__(
-        self, neighbours: Sequence[Sequence[int]], post: Post, run: int | bytes, device: str | torch.device
+        self,
+        neighbours: Sequence[Sequence[int]],
+        post: Post,
+        run: int | bytes,
+        device: str | torch.device,
+        changing: bool = False,
     ) -> None:
         self.post, self.rank, self.world = post, post.rank, post.world
         self.routes = Routes.of(neighbours, post.rank, post.world)
         self.run = run if isinstance(run, bytes) else run.to_bytes(wire.frames.RUN_SIZE, "little")
-        self.ends = sum(len(neighbours[agent]) for agent in self.routes.agents)
+        self.ends = -1 if changing else sum(len(neighbours[agent]) for agent in self.routes.agents)
         post.connect(list(self.routes.to))
         self.device = torch.device(device)
         self.agents = torch.tensor(self.routes.agents, device=device)
@@ -51,22 +58,39 @@ class Framed:
         self._plans: dict[
             int, tuple[Relays, list[tuple[Origins, Origins]]]
         ] = {}  # of relays, kept together with their hops
+        self._by_links: dict[int, tuple[Links, Routes]] = {}  # of the last rounds, where these differ
 
-    def exchange(self, code: Code, message: Any, place: Place = START) -> Pending[Any]:
+    def exchange(self, code: Code, message: Any, place: Place = START, links: Links | None = None) -> Pending[Any]:
         """See `Transport.exchange`."""
-        payloads: dict[int, Any] = dict(zip(self.routes.agents, code.encode(message), strict=True))
-        frames = {agent: self._frame(payloads[agent], agent, place) for agent in set().union(*self.routes.to.values())}
-        outgoing = {other: [frames[agent] for agent in some] for other, some in self.routes.to.items()}
+        routes = self._routes(links)
+        payloads: dict[int, Any] = dict(zip(routes.agents, code.encode(message), strict=True))
+        frames = {agent: self._frame(payloads[agent], agent, place) for agent in set().union(*routes.to.values())}
+        outgoing = {other: [frames[agent] for agent in some] for other, some in routes.to.items()}
 
         def decoded(came: Came) -> Any:
             everyone = payloads | dict(came)
             try:
-                found = code.decode([everyone[agent] for agent in self.routes.senders])
+                found = code.decode([everyone[agent] for agent in routes.senders])
             except wire.WireError:
                 raise self._undecodable(code, everyone) from None
             return moved(found, self.device)
 
-        return self._trade(outgoing, self.routes.from_, code.num_bytes, place).then(decoded)
+        return self._trade(outgoing, routes.from_, code.num_bytes, place, links is None).then(decoded)
+
+    def heard(self, links: Links | None) -> Tensor:
+        """See `Transport.heard`."""
+        return self.senders if links is None else torch.tensor(self._routes(links).senders, device=self.device)
+
+    def _routes(self, links: Links | None) -> Routes:
+        """The routes of a round."""
+        if links is None:
+            return self.routes
+        if id(links) not in self._by_links:
+            if len(self._by_links) >= MOST_ROUTES:
+                self._by_links.clear()
+            # Kept together with the links, because Python reuses the ids of deleted objects.
+            self._by_links[id(links)] = links, Routes.of(links.neighbours, self.rank, self.world, self.routes.diameter)
+        return self._by_links[id(links)][1]
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = START) -> Pending[Tensor]:
         """See `Transport.swap`; one frame for each end, ordered by sender and receiver."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom.transports.base import Code, Place, Relays
+from docom.transports.base import Code, Links, Place, Relays
 from docom.transports.pending import Pending
 
 
@@ -28,13 +28,22 @@ class InProcess:
             int, tuple[Sequence[tuple[int, int]], Tensor]
         ] = {}  # kept together with its ends, because Python reuses the ids of deleted objects
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
+    def exchange(
+        self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
+    ) -> Pending[Any]:
         """See `Transport.exchange`."""
         if not self.through_bytes:
             return Pending.of(message)
         buffers = code.encode(message)
-        self.bytes_sent += sum(len(buffer) * degree for buffer, degree in zip(buffers, self.degrees, strict=True))
+        if links is None:
+            self.bytes_sent += sum(len(buffer) * degree for buffer, degree in zip(buffers, self.degrees, strict=True))
+        else:
+            self.bytes_sent += sum(len(buffers[j]) for others in links.neighbours for j in others)
         return Pending.of(code.decode(buffers))
+
+    def heard(self, links: Links | None) -> Tensor:
+        """See `Transport.heard`: everybody."""
+        return self.senders
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         """See `Transport.swap`."""

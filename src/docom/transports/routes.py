@@ -39,18 +39,19 @@ class Routes:
     diameter: int
 
     @staticmethod
-    def of(neighbours: Sequence[Sequence[int]], rank: int, world: int) -> Routes:
-        """The routes of process ``rank`` over a graph of agents."""
+    def of(neighbours: Sequence[Sequence[int]], rank: int, world: int, diameter: int | None = None) -> Routes:
+        """The routes of process ``rank`` over a graph of agents; ``neighbours`` are those whose messages an agent needs."""
         shares = blocks(len(neighbours), world)
         home = [where for where, share in enumerate(shares) for _ in share]
         mine = shares[rank]
         to: dict[int, set[int]] = {}
         from_: dict[int, set[int]] = {}
-        for agent in mine:
-            for neighbour in neighbours[agent]:
-                if home[neighbour] != rank:
-                    to.setdefault(home[neighbour], set()).add(agent)
-                    from_.setdefault(home[neighbour], set()).add(neighbour)
+        for agent, sources in enumerate(neighbours):
+            for source in sources:
+                if home[agent] == rank != home[source]:
+                    from_.setdefault(home[source], set()).add(source)
+                elif home[source] == rank != home[agent]:
+                    to.setdefault(home[agent], set()).add(source)
         senders = set(mine).union(*from_.values())
         return Routes(
             rank,
@@ -59,7 +60,7 @@ class Routes:
             sorted(senders),
             {other: sorted(some) for other, some in sorted(to.items())},
             {other: sorted(some) for other, some in sorted(from_.items())},
-            _diameter(neighbours, home, world),
+            _diameter(neighbours, home, world) if diameter is None else diameter,
         )
 
     def of_ranks(self, ranks: Sequence[int]) -> list[int]:

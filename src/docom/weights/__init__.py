@@ -7,33 +7,54 @@ paper's assumption on W (ass:mix): symmetric, doubly stochastic, nonnegative, ze
     omega_bar = 1 - lambda_n = ||W - I||_2              how far one mixing can move
 
 with eigenvalues 1 = lambda_1 >= lambda_2 >= ... >= lambda_n. `matrices` checks and repairs what is given,
-`rules` holds the weight rules, `mixing_network` the class, `finite_averaging` averages in finitely many exchanges, `relays`
-brings a message of every agent to every other one.
+`rules` holds the weight rules, `mixing_network` the class, `changing` and `sequences` networks that are another one in every
+round, `finite_averaging` averages in finitely many exchanges, `relays` brings a message of every agent to every other one.
+Nothing here holds an [n, n] array for more than 2,000 agents.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from docom.graphs import agent_count, build, unknown_name
+from docom.graphs import TOPOLOGIES, agent_count, build, unknown_name
+from docom.weights.changing import MEASURED_ROUNDS, Changing, Snapshot
 from docom.weights.finite_averaging import averaging_matrices
 from docom.weights.matrices import as_matrix, doubly_stochastic, is_adjacency, lazy, rows_sum_to_one
 from docom.weights.mixing_network import Network
 from docom.weights.relays import Hops, Relay, relay_plan
-from docom.weights.rules import WEIGHTS, default_rule
+from docom.weights.rows import DENSE_AGENTS, Rows
+from docom.weights.rules import WEIGHTS, default_rule, ends, rows_of
+from docom.weights.sequences import ARGUMENTS, SEQUENCES, given_sequence, weighted
+from docom.weights.sparse import is_sparse
 
 if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import ArrayLike
 
-__all__ = ["MAX_AGENTS", "WEIGHTS", "Hops", "Network", "Relay", "averaging_matrices", "network", "relay_plan"]
+__all__ = [
+    "DENSE_AGENTS",
+    "MAX_AGENTS",
+    "MEASURED_ROUNDS",
+    "SEQUENCES",
+    "WEIGHTS",
+    "Changing",
+    "Hops",
+    "Network",
+    "Relay",
+    "Snapshot",
+    "averaging_matrices",
+    "network",
+    "relay_plan",
+]
 
-#: The matrix is dense and its spectrum is computed: beyond this size neither is reasonable.
-MAX_AGENTS = 10_000
+#: Beyond this size even a graph's edges fill the memory.
+MAX_AGENTS = 1_000_000
+
+Given = Any  # a name, a networkx graph, a matrix, a `Network`, a list of these, or a function of the round
 
 
 def network(
-    topology: str | nx.Graph[Any] | ArrayLike | Network,
+    topology: Given,
     n: int | None = None,
     weights: str | ArrayLike | None = None,
     seed: int = 0,
@@ -42,12 +63,14 @@ def network(
 
     Args:
         topology: a name ("ring", "torus:4x4", "erdos-renyi:0.3", all in `docom.graphs.TOPOLOGIES`), a
-            networkx graph, a mixing matrix (array, tensor or nested list), or a `Network`. A symmetric 0/1
-            matrix with a zero diagonal counts as a graph if `weights` is given.
+            networkx graph, a mixing matrix (array, tensor, nested list or scipy's sparse one), or a `Network`. A symmetric
+            0/1 matrix with a zero diagonal counts as a graph if `weights` is given. For another network in every round: a name
+            of `SEQUENCES` ("base:2", "random-edges:0.5,torus"), a list of graphs or matrices, which repeats, or a function from
+            the round to one.
         n: number of agents; may be left out where a graph or matrix says it.
         weights: a rule of `WEIGHTS`, or a mixing matrix that is zero off the graph. Default: "uniform" where
-            all agents have equally many neighbours, else "metropolis". Where the topology is a mixing matrix
-            only "lazy" may be added.
+            all agents have equally many neighbours, else "metropolis". Where the topology is a mixing matrix, or
+            changes and has a name, only "lazy" may be added.
         seed: of the random topologies.
 
     Raises:
@@ -61,7 +84,11 @@ def network(
     import networkx as nx
 
     if isinstance(topology, str):
+        if topology.partition(":")[0] in SEQUENCES:
+            return _named_sequence(topology, n, weights, seed)
         return _weighted(topology, topology, n, weights, seed)
+    if _is_sequence(topology):
+        return _sequence(topology, n, weights, seed)
     if isinstance(topology, nx.Graph):
         return _weighted(topology, topology.name or "given", n, weights, seed)
     make_lazy = isinstance(weights, str) and weights == "lazy"
@@ -71,6 +98,12 @@ def network(
         _require_size(topology.n, n, "the given network")
         return topology.lazy() if make_lazy else topology
 
+    if is_sparse(topology):
+        _require_size(topology.shape[0], n, "the given matrix")
+        if weights is None:
+            return Network(topology)
+        topology = nx.from_scipy_sparse_array(topology) if not make_lazy else Network(topology).lazy()
+        return network(topology, n, None if make_lazy else weights, seed)
     matrix = as_matrix(topology)
     _require_size(len(matrix), n, "the given matrix")
     if weights is None:
@@ -93,10 +126,9 @@ def _weighted(
     if weights is None or isinstance(weights, str):
         if weights is not None and weights not in WEIGHTS:
             raise unknown_name("weights", weights, WEIGHTS)
-        graph = build(topology, _size(topology, n), seed)
+        graph = _build(topology, _size(topology, n), seed)
         rule = default_rule(graph) if weights is None else weights
-        make_matrix, _ = WEIGHTS[rule]
-        return Network(make_matrix(graph), name, rule)
+        return Network(rows_of(graph, rule).matrix(), name, rule)
 
     matrix = as_matrix(weights)
     _require_size(len(matrix), n, "the weight matrix")
@@ -111,12 +143,86 @@ def _weighted(
     return made
 
 
+def _build(topology: str | nx.Graph[Any], n: int, seed: int) -> nx.Graph[int]:
+    """`docom.graphs.build`; an unknown name may be meant as one of a network that changes."""
+    if isinstance(topology, str) and (name := topology.partition(":")[0]) not in TOPOLOGIES:
+        raise unknown_name("topology", name, [*TOPOLOGIES, *SEQUENCES])
+    return build(topology, n, seed)
+
+
+def _named_sequence(topology: str, n: int | None, weights: object, seed: int) -> Changing:
+    name, colon, argument = topology.partition(":")
+    if colon and name not in ARGUMENTS:
+        raise ValueError(f"topology {name!r} takes no argument, got {topology!r}; write {name!r}")
+    if weights is not None and not (isinstance(weights, str) and weights == "lazy"):
+        raise ValueError(
+            f"topology {name!r} comes with its own weights, so weights= can only be 'lazy', got {weights!r}; leave weights out"
+        )
+    builder, _ = SEQUENCES[name]
+    made = builder(_size(topology, n), argument if colon else None, seed)
+    return made.lazy() if weights is not None else made
+
+
+def _is_sequence(given: object) -> bool:
+    """Whether this is a list of networks or a function of the round, and no matrix of nested lists."""
+    import networkx as nx
+
+    if callable(given) and not isinstance(given, type):
+        return True
+    if isinstance(given, list | tuple) and given:
+        first = given[0]
+        return isinstance(first, str | nx.Graph | Network) or is_sparse(first) or getattr(first, "ndim", 0) == 2
+    return getattr(given, "ndim", 0) == 3
+
+
+def _sequence(given: Any, n: int | None, weights: Any, seed: int) -> Changing:
+    if not (weights is None or (isinstance(weights, str) and weights in WEIGHTS)):
+        raise ValueError(
+            f"weights of a sequence of networks is a rule ({', '.join(WEIGHTS)}) or left out, got {weights!r}"
+        )
+
+    def snapshot(one: Any, round: int) -> Snapshot:
+        return _snapshot(one, n, weights, seed, f"round {round} of the given sequence")
+
+    made = given_sequence(given if callable(given) else list(given), snapshot)
+    _require_size(made.n, n, "the given sequence")
+    return made
+
+
+def _snapshot(given: Any, n: int | None, rule: str | None, seed: int, described: str) -> Snapshot:
+    """One round of a user's sequence: a graph need not be connected, and a matrix need not be symmetric."""
+    import networkx as nx
+
+    if isinstance(given, str):
+        given = network(given, n, rule, seed)
+    if isinstance(given, nx.Graph):
+        if given.is_directed():
+            raise ValueError(
+                f"{described} is a directed graph, whose weights are not clear; give a doubly stochastic matrix"
+            )
+        plain = nx.convert_node_labels_to_integers(given, ordering="sorted")
+        plain = nx.Graph(plain)
+        plain.remove_edges_from(list(nx.selfloop_edges(plain)))
+        i, j = ends(plain)
+        return Snapshot(weighted(len(plain), i, j, rule or default_rule(plain)), described, rule or default_rule(plain))
+    if isinstance(given, Network):
+        if given.changes:
+            raise ValueError(f"{described} changes itself; give the network of that round, network.at(round)")
+        rows = given.rows
+    elif is_sparse(given):
+        rows = Rows.of_matrix(given)
+    else:
+        rows = Rows.of_matrix(as_matrix(given))
+    rows.check(described)
+    return Snapshot(rows.lazy() if rule == "lazy" else rows, described)
+
+
 def _size(topology: str | nx.Graph[Any], n: int | None) -> int:
     if n is None and isinstance(topology, str):
         raise ValueError(f"topology {topology!r} needs the number of agents; give n=")
     size = agent_count(len(topology) if n is None else n)
     if size > MAX_AGENTS:
-        raise ValueError(f"the mixing matrix is dense, for at most {MAX_AGENTS} agents, got n={size}; lower n")
+        raise ValueError(f"a network has at most {MAX_AGENTS:,} agents, got n={size}; lower n")
     return size
 
 

@@ -23,16 +23,31 @@ def averaging_matrices(network: Network) -> list[Matrix]:
 
     Where 2^k agents can pair off along the k dimensions of a hypercube (complete, exponential and hypercube graphs), that is k
     exchanges with one neighbour each, and all agents end with the same bits. Otherwise it is one exchange with all neighbours
-    for every eigenvalue of W but 1.
+    for every eigenvalue of W but 1. A network that changes takes the rounds of its period, where these average exactly, as those
+    of "base:2" do for any number of agents.
 
     >>> from docom.weights import network
     >>> [len(averaging_matrices(network(name, 8))) for name in ("ring", "exponential")]
     [4, 3]
+    >>> len(averaging_matrices(network("base:2", 25)))
+    9
     """
     n = network.n
     if n == 1:
         return []
+    if network.changes:
+        return _of_a_period(network)
     return _pairings(network) or _filters(network)
+
+
+def _of_a_period(network: Network) -> list[Matrix]:
+    rounds = network.exact_after
+    if rounds is None:
+        raise ValueError(
+            f"{network.name} with {network.n} agents does not average exactly in finitely many rounds, which averages over links "
+            "need; take topology base:2, which does for any number of agents, or a network that does not change"
+        )
+    return [np.asarray(network.at(round).matrix) for round in range(rounds)]
 
 
 def _pairings(network: Network) -> list[Matrix]:
@@ -52,8 +67,9 @@ def _filters(network: Network) -> list[Matrix]:
             eigenvalues.append(value)
     if len(eigenvalues) > MOST_EXCHANGES:
         raise ValueError(
-            f"{network.name} with {network.n} agents has {len(eigenvalues)} eigenvalues, and an exact average takes one exchange "
-            f"for each; at most {MOST_EXCHANGES} are supported. Use topology 'exponential' with a power of two of agents"
+            f"{network.name} with {network.n} agents has {len(eigenvalues)} eigenvalues, and an exact average takes one "
+            f"exchange for each; at most {MOST_EXCHANGES} are supported. Use topology 'base:2', "
+            "or a power of two of agents on 'exponential'"
         )
     identity = np.eye(network.n)
     return [(network.matrix - value * identity) / (1 - value) for value in _spread_out(eigenvalues)]

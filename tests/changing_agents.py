@@ -1,0 +1,74 @@
+"""Runs over networks that change, in the simulator and in processes; as a script, the processes' side of the comparison."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import docom
+from docom.checkpoint import rows_of
+from docom.experiment import Experiment
+from docom.problems import LeafSynthetic
+from docom.team import join
+from docom.transports import Transport
+
+AGENTS, STEPS = 7, 12
+NETWORKS = ("base:2", "one-peer-exponential", "od-equidyn", "random-matching", "random-edges:0.4,complete")
+METHODS: dict[str, tuple[docom.Algorithm, str]] = {
+    "gt-hsgd": (docom.GTHSGD(lr=0.01, beta=0.2), "none"),
+    "docom": (docom.DoCoM(lr=0.01, gamma=0.9, beta=0.2), "none"),
+    "lead": (docom.LEAD(lr=0.01, gamma=0.9, alpha=0.5), "none"),
+    "diloco": (docom.DiLoCo(lr=0.01), "mean-lowrank:1"),
+}
+
+
+def experiments() -> dict[str, Experiment]:
+    problem = LeafSynthetic(agents=AGENTS, classes=3, features=8)
+    made = {}
+    for topology in NETWORKS:
+        for name, (method, compressor) in METHODS.items():
+            given: dict[str, Any] = {"topology": topology, "batch_size": 3, "seed": 2, "exact": True}
+            how = compressor + (",over=links" if topology == "base:2" and compressor != "none" else "")
+            made[f"{name} {topology}"] = Experiment(problem, method, compressor=how, **given)
+    return made
+
+
+def run(experiment: Experiment, transport: Transport | None = None) -> dict[str, Tensor]:
+    """All rows of the (local) agents after the last step."""
+    training = experiment.begin(transport)
+    for _ in range(STEPS):
+        training.take_step()
+    return rows_of(training)
+
+
+def write_reference(path: Path) -> None:
+    """What the simulator gives, with as many threads as a process has."""
+    rows = {f"{name}/{key}": row for name, one in experiments().items() for key, row in run(one).items()}
+    save_file({key: row.contiguous() for key, row in rows.items()}, path)
+
+
+def compare(path: Path) -> list[str]:
+    """What differs, of this process's agents."""
+    torch.set_num_threads(1)
+    reference, team = load_file(path), join(os.environ)
+    mine = list(team.agents(AGENTS))
+    wrong = []
+    for name, experiment in experiments().items():
+        experiment.problem = experiment.problem.only(mine)
+        for key, row in run(experiment, team.transport(experiment.network, "cpu")).items():
+            if not torch.equal(row, reference[f"{name}/{key}"][mine]):
+                wrong.append(f"{name}, {key} of agents {mine}")
+    team.words("done")
+    return wrong
+
+
+if __name__ == "__main__":
+    differences = compare(Path(sys.argv[1]))
+    print("\n".join(differences), file=sys.stderr, flush=True)
+    os._exit(1 if differences else 0)
