@@ -1,0 +1,107 @@
+"""What is compared: sizes of the run, and every method with its messages, its graph and its trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+DATA = ("one source", "mixed")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, its data, and how long it is trained.
+
+    rates: inner step sizes of AdamW that are tried. looks: how often a run is evaluated.
+    """
+
+    width: int
+    blocks: int
+    heads: int
+    context: int
+    batch: int
+    agents: int
+    every: int
+    rounds: int
+    seeds: int
+    rates: tuple[float, float]
+    source_bytes: int
+    held_out: int
+    looks: int
+
+
+SIZES = {
+    # a test that the benchmark runs
+    "tiny": Size(16, 1, 2, 16, 2, 8, 2, 2, 1, (5e-3, 2e-3), 10**6, 16, 1),
+    # what two shared cores can do
+    "0.1M": Size(64, 2, 4, 64, 2, 8, 30, 16, 1, (6e-3, 2e-3), 10**6, 128, 2),
+    # what one H200 is for
+    "10M": Size(384, 6, 6, 256, 16, 16, 30, 100, 3, (1e-3, 4e-4), 2 * 10**7, 1024, 10),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One method.
+
+    outer: its settings in the first two trials, one with each inner step size. other: those of the third trial, with the first
+    of the inner step sizes. times: with plain SGD inside, whose step sizes are so many times those of AdamW; else None.
+    """
+
+    name: str
+    label: str
+    algorithm: str
+    compressor: str = "none"
+    topology: str = "ring"
+    outer: dict[str, Any] = field(default_factory=dict)
+    other: dict[str, Any] = field(default_factory=dict)
+    times: float | None = None
+
+    def trials(self, size: Size) -> list[dict[str, Any]]:
+        """The same number for every method."""
+        high, low = (rate * (self.times or 1.0) for rate in size.rates)
+        last = {"rate": high, **self.outer, **self.other} if self.other else {"rate": (high * low) ** 0.5, **self.outer}
+        return [{"rate": high, **self.outer}, {"rate": low, **self.outer}, last]
+
+
+CODE, SHORT = "chunk-topk:64", "indices=short"
+
+CATALOGUE = {
+    setting.name: setting
+    for setting in (
+        Setting("allreduce", "AdamW, all-reduce of gradients", "allreduce-adamw"),
+        Setting("diloco", "DiLoCo", "diloco", outer={"lr": 0.7, "momentum": 0.9}, other={"lr": 1.0, "momentum": 0.5}),
+        Setting("sparseloco-senders", "SparseLoCo, over senders", "sparseloco", "mean-topk:64,rule=senders",
+                outer={"lr": 1.0}, other={"lr": 2.0}),
+        Setting("sparseloco-all", "SparseLoCo, over all", "sparseloco", "mean-topk:64", outer={"lr": 4.0}, other={"lr": 2.0}),
+        Setting("gasloc-ring", "GASLoC, ring", "gasloc", outer={"gamma": 1.0, "momentum": 0.3}, other={"momentum": 0.5}),
+        Setting("gasloc-code-ring", "GASLoC, chunk-topk, ring", "gasloc", f"{CODE},{SHORT}",
+                outer={"gamma": 0.5, "momentum": 0.3}, other={"gamma": 0.2}),
+        Setting("gasloc-code-exp", "GASLoC, chunk-topk, exponential", "gasloc", f"{CODE},{SHORT}", "exponential",
+                outer={"gamma": 0.5, "momentum": 0.3}, other={"gamma": 0.2}),
+        Setting("lodadac", "LoDAdaC (CHOCO), chunk-topk 256, exponential", "choco-sgd", f"chunk-topk:256,{SHORT}", "exponential",
+                outer={"lr": 1.0, "gamma": 0.5}, other={"gamma": 0.9}),
+        Setting("noloco", "NoLoCo, ring", "noloco", "none", "ring",
+                outer={"lr": 0.7, "momentum": 0.5}, other={"lr": 1.0, "momentum": 0.3}),
+        Setting("k-gt", "K-GT, ring", "k-gt", outer={"lr": 1.0}, other={"lr": 0.5}),
+        Setting("led", "LED with SGD inside, ring", "led", outer={"lr": 1.0}, other={"lr": 0.5}, times=100.0),
+        Setting("ckgt-code-exp", "compressed K-GT, chunk-topk 256, exponential", "compressed-k-gt", f"chunk-topk:256,{SHORT}",
+                "exponential", outer={"lr": 1.0, "gamma": 0.5}, other={"gamma": 0.2}),
+        Setting("gasloc-code256-ring", "GASLoC, chunk-topk 256, ring", "gasloc", f"chunk-topk:256,{SHORT}",
+                outer={"gamma": 0.5, "momentum": 0.3}, other={"gamma": 0.9}),
+        Setting("docom-code-exp", "DoCoM, beta 1, chunk-topk 256, exponential", "docom", f"chunk-topk:256,{SHORT}",
+                "exponential", outer={"lr": 1.0, "beta": 1.0, "gamma": 0.5}, other={"gamma": 0.2}),
+        Setting("sparseloco-decay1", "SparseLoCo, over senders, nothing forgotten", "sparseloco",
+                "mean-topk:64,rule=senders,decay=1", outer={"lr": 1.0}, other={"lr": 0.5}),
+        Setting("sparseloco-grid", "SparseLoCo, over senders, the released bins", "sparseloco",
+                "mean-topk:64,rule=senders,values=2bit-deployed", outer={"lr": 1.0}, other={"lr": 2.0}),
+        Setting("lowrank-links", "averages in rank 8 over links", "sparseloco", "mean-lowrank:8,over=links,sides=1,values=bf16",
+                "exponential", outer={"lr": 1.0}, other={"lr": 2.0}),
+        Setting("gasloc-edges", "GASLoC, rank 4 on each edge, exponential", "gasloc", "edge-lowrank:4,sides=1,values=bf16",
+                "exponential", outer={"gamma": 1.0, "momentum": 0.3}, other={"momentum": 0.0}),
+        Setting("diloco-sparse", "DiLoCo's momentum over sparse averages", "diloco", "mean-topk:64,rule=senders",
+                outer={"lr": 0.7, "momentum": 0.5}, other={"lr": 1.0, "momentum": 0.3}),
+        Setting("streaming-sparse", "Streaming DiLoCo, 2 fragments, sparse averages", "streaming-diloco",
+                "mean-topk:64,rule=senders", outer={"lr": 1.0, "momentum": 0.3, "fragments": 2}, other={"lr": 0.7}),
+    )
+}  # fmt: skip

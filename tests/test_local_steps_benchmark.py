@@ -1,0 +1,103 @@
+"""The benchmark of local steps: equal budgets, held-out text, bytes as counted, and a run that goes on where it ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.local_steps import page  # noqa: E402
+from benchmarks.local_steps.__main__ import main  # noqa: E402
+from benchmarks.local_steps.corpus import shards, sources, windows  # noqa: E402
+from benchmarks.local_steps.measuring import inner, measure, task  # noqa: E402
+from benchmarks.local_steps.settings import CATALOGUE, SIZES  # noqa: E402
+
+TINY = SIZES["tiny"]
+
+
+def test_every_method_has_as_many_trials_and_no_two_are_equal() -> None:
+    for size in SIZES.values():
+        for setting in CATALOGUE.values():
+            trials = setting.trials(size)
+            assert len({json.dumps(trial, sort_keys=True) for trial in trials}) == 3, setting.name
+
+
+def test_windows_overlap_by_the_byte_that_is_predicted() -> None:
+    cut = windows(b"abcdefghij", 3)
+    assert [bytes(row.tolist()) for row in cut] == [b"abcd", b"defg", b"ghij"]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_nobody_trains_on_held_out_windows(mixed: bool) -> None:
+    texts = [bytes((agent * 50 + i // 7) % 256 for i in range(4000)) for agent in range(4)]
+    data, held_out = shards(texts, 4, 9, mixed, 16)
+    assert len(data) == 4
+    assert len(held_out) == 16
+    trained = sum(len(inputs) for inputs, _ in data)
+    assert trained == 4 * int(len(windows(texts[0], 9)) * 0.9)
+    for inputs, targets in data:
+        assert torch.equal(inputs[:, 1:], targets[:, :-1])
+
+
+def test_sources_of_this_machine_are_enough_for_both_sizes() -> None:
+    for count in (8, 16):
+        found = sources(count, 400_000)
+        assert len(found) == count
+        assert len(set(found.values())) == count
+
+
+@pytest.mark.parametrize("name", ["allreduce", "sparseloco-senders", "gasloc-code-ring", "ckgt-code-exp", "led"])
+def test_a_run_says_what_was_sent(name: str) -> None:
+    setting, seen = CATALOGUE[name], []
+    run = measure(setting, setting.trials(TINY)[0], TINY, True, 0, "cpu", seen.append)
+    assert seen == [1, 2]
+    assert run["finite"]
+    last, d = run["curve"][-1], task(TINY, True).problem.dimension
+    assert last["mean"] <= last["worst"] < 8.0
+    assert run["parameters"] == d
+    dense = {"allreduce": 2 * 7 / 8 * 4 * d * 4, "led": 2 * 4 * d * 2}
+    if name in dense:
+        assert last["bytes"] == pytest.approx(dense[name])
+    else:
+        assert last["bytes"] < 0.5 * dense["led"]
+
+
+def test_the_inner_step_size_falls_once() -> None:
+    rate = inner(SIZES["0.1M"], 6e-3).schedule
+    assert [rate(t) for t in (0, 319, 320, 479)] == pytest.approx([6e-3, 6e-3, 1.8e-3, 1.8e-3])
+
+
+def test_an_interrupted_benchmark_goes_on_and_the_report_needs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+
+    def called(*words: str) -> dict[str, Any]:
+        given = ["local_steps", "--size", "tiny", "--data", "mixed", "--out", str(out), *words]
+        monkeypatch.setattr(sys, "argv", given)
+        main()
+        return json.loads(out.read_text())  # type: ignore[no-any-return]
+
+    first = called("--methods", "allreduce", "--trials", "1")["runs"]
+    results = called("--methods", "allreduce,sparseloco-all", "--trials", "2")
+    assert results["runs"][0] == first[0]
+    assert len(results["runs"]) == 4
+    capsys.readouterr()
+    assert called("--report", "--figure", str(tmp_path / "figure.png")) == results
+    assert capsys.readouterr().out.strip() == page.tables(results).strip()
+    assert "SparseLoCo, over all" in page.tables(results)
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_unknown_methods_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["local_steps", "--methods", "diloko"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "unknown methods diloko; there are allreduce, diloco" in capsys.readouterr().err
