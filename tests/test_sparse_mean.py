@@ -186,7 +186,7 @@ def test_a_bad_number_names_its_agent_and_leaves_the_error() -> None:
 
 
 def test_sparseloco_that_sends_everything_is_local_sgd() -> None:
-    """With k = all and no code the error stays zero, whatever the decay: DiLoCo without outer momentum."""
+    """With k = all and no code the error stays zero for any decay: DiLoCo without outer momentum."""
     problem = docom.problems.LeafSynthetic(agents=5, classes=3, features=8)
     given = {"steps": 20, "inner": docom.inner.SGD(lr=0.05), "local_steps": 3, "dtype": torch.float64, "batch_size": 4}
     sparse = docom.simulate(problem, docom.SparseLoCo(lr=0.7), compressor="mean-topk:4096,values=full", **given)

@@ -22,7 +22,7 @@ def relay_plan(network: Network) -> Hops:
     """What crosses each link in which exchange so that every agent ends with the message of every other agent.
 
     A message takes the links of a tree of shortest paths from the agent that wrote it, so that it crosses n - 1 links, each
-    once, whatever the graph, and all messages have arrived after as many exchanges as the graph's diameter. Where an agent can
+    once, on any graph, and all messages have arrived after as many exchanges as the graph's diameter. Where an agent can
     get a message from several neighbours, it gets it over the link that carries the fewest in that exchange, and then the
     fewest so far; among equals from the lowest neighbour. Every process computes the same plan.
 
