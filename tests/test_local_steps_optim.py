@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 import warnings
@@ -196,6 +197,43 @@ def test_the_average_within_a_round_is_only_looked_at() -> None:
     opt.restore_()
     assert torch.equal(parameters(module), within)
     opt.step()
+
+
+# Vectors of d numbers beside parameters, gradients and the inner optimizer's own state: averages 5 at most, gossip 6, and what
+# corrects inner steps more: the correction, the mean gradient and their sum over the walk.
+KEPT: dict[str, tuple[docom.Algorithm, str, int]] = {
+    "diloco": (docom.DiLoCo(), "none", 4),
+    "streaming-diloco": (docom.StreamingDiLoCo(fragments=1), "none", 5),
+    "sparseloco": (docom.SparseLoCo(), "mean-topk:64", 5),
+    "noloco": (docom.NoLoCo(), "none", 4),
+    "choco-sgd": (docom.ChocoSGD(lr=1.0, gamma=0.5), "topk:0.1", 4),
+    "gasloc": (docom.GASLoC(gamma=0.5), "topk:0.1", 5),
+    "k-gt": (docom.KGT(), "none", 7),
+    "led": (docom.LED(), "none", 5),
+    "compressed-k-gt": (docom.CompressedKGT(gamma=0.5), "topk:0.1", 9),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_an_agent_keeps_so_many_vectors(name: str) -> None:
+    method, compressor, most = KEPT[name]
+    torch.manual_seed(0)
+    module = nn.Linear(100, 90, bias=False)
+    inner = torch.optim.SGD(module.parameters(), lr=0.1)
+    opt = Decentralized(module.parameters(), method, compressor=compressor, inner=inner, every=2)
+    for _ in range(7):
+        module.weight.grad = torch.randn(90, 100)
+        opt.step()
+    gc.collect()
+    storages = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for thing in gc.get_objects():
+            if isinstance(thing, torch.Tensor) and thing is not module.weight and thing is not module.weight.grad:
+                storages[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+    vectors = sum(size for size in storages.values() if size >= 4 * 2000) / (4 * 9000)
+    assert opt.stats["step"] == 3
+    assert vectors == pytest.approx(most, abs=0.1)
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -216,6 +216,7 @@ class Decentralized(Optimizer):
         else:
             self._agent.path = path
             self._agent.absorb(rows)
+        del rows  # their memory is needed for messages
         rate = self._rate_schedule(self._agent.step)
         if walk.overlap:
             walk.begin(self._agent.points[0])

@@ -99,6 +99,23 @@ class Flat:
             else:
                 parameter.grad.copy_(part)
 
+    @property
+    def writable_gradients(self) -> bool:
+        """Whether all parameters have gradients of the row's type, which may then be changed where they are."""
+        grads = [p.grad for p in self.parameters]
+        return all(g is not None and not g.is_sparse and g.dtype == self.dtype for g in grads)
+
+    def add_to_gradients(self, row: Tensor) -> None:
+        """Add a row to the parameters' gradients, which are `writable_gradients`."""
+        torch._foreach_add_(self._held(), self._views(row))
+
+    def add_gradients_to(self, row: Tensor) -> None:
+        """Add the parameters' gradients, which are `writable_gradients`, to a row."""
+        torch._foreach_add_(self._views(row), self._held())
+
+    def _held(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters if p.grad is not None]
+
     def per_group(self, what: str, values: Sequence[float]) -> float | Tensor:
         """One value per group as a number where all groups have the same, else as one value per coordinate, ``[1, d]``.
 

@@ -93,7 +93,12 @@ class Walk:
         """One inner step, with the correction added to the gradients. scale: what a GradScaler multiplied the loss with."""
 
         def corrected() -> None:
-            if correction is not None or self.total is not None or scale is not None:
+            if scale is None and flat.writable_gradients:  # the same numbers, without a row for them
+                if correction is not None:
+                    flat.add_to_gradients(correction)
+                if self.total is not None:
+                    flat.add_gradients_to(self.total)
+            elif correction is not None or self.total is not None or scale is not None:
                 gradients = flat.gradients(0, scale)
                 if correction is not None:
                     combine(gradients, (1, gradients), (1, correction))

@@ -166,7 +166,7 @@ class TorchPost(Post):
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
     """Wait for one process's buffers, one after the other, without end; a failure is also put into the answers."""
     while True:
-        works, inbox, _, answers = tasks.get()  # holds the outgoing buffers until they are sent
+        works, inbox, outbox, answers = tasks.get()  # holds the outgoing buffers until they are sent
         try:
             for work in works:
                 work.wait()
@@ -176,6 +176,7 @@ def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
             answers.put((other, error))
         else:
             answers.put((other, None))
+        works = inbox = outbox = None  # until the next task no buffer is kept here
 
 
 def _reason(error: Exception) -> str:
