@@ -3,9 +3,10 @@
     python benchmarks/local_step_cost.py --agents 2 --million 10
 
 Starts so many processes, each an agent that trains a byte-level transformer with AdamW inside, and prints for every method the
-processor time of a round outside of the inner steps, as a share of that of H = 30 inner steps, and the vectors of d numbers that an
-agent keeps between two steps, and has at the most within a round, beside the parameters, their gradients and the inner
-optimizer's own. Waiting for messages is no processor time; all threads of a process count. Each process computes on one thread.
+processor time of a round outside of the inner steps, as a share of that of H = 30 inner steps, and the vectors of d numbers
+that an agent keeps between two steps, and has at the most within a round, beside the parameters, their gradients and the
+inner optimizer's own. Waiting for messages is no processor time; all threads of a process count. Each process computes on one
+thread.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def highest(opt: Any, count: Vectors, inner: Any) -> float:
     looking(type(opt._agent.channels[next(iter(opt._agent.channels))].transport), "_open")
     for p in opt._flat.parameters:
         p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-    while not opt._walk.taken == 0 or most[0] == 0:
+    while opt._walk.taken != 0 or most[0] == 0:
         opt.step()
     return most[0]
 
@@ -233,8 +234,8 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, float]:
 def line(name: str, found: dict[str, float]) -> str:
     """A row of the table."""
     return (
-        f"| {name} | {found['parameters'] / 1e6:.1f} million | {1e3 * found['inner step']:,.0f} ms | {1e3 * found['round']:,.0f} ms | "
-        f"{100 * found['share']:.1f}% | {found['vectors']:.1f} | {found['most vectors']:.1f} |"
+        f"| {name} | {found['parameters'] / 1e6:.1f} million | {1e3 * found['inner step']:,.0f} ms | "
+        f"{1e3 * found['round']:,.0f} ms | {100 * found['share']:.1f}% | {found['vectors']:.1f} | {found['most vectors']:.1f} |"
     )
 
 

@@ -166,17 +166,22 @@ class TorchPost(Post):
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
     """Wait for one process's buffers, one after the other, without end; a failure is also put into the answers."""
     while True:
-        works, inbox, outbox, answers = tasks.get()  # holds the outgoing buffers until they are sent
-        try:
-            for work in works:
-                work.wait()
-            if inbox is not None and inbox.is_cuda:
-                torch.cuda.synchronize(inbox.device)
-        except Exception as error:
-            answers.put((other, error))
-        else:
-            answers.put((other, None))
-        works = inbox = outbox = None  # until the next task no buffer is kept here
+        answers, error = _wait_for_one(*tasks.get())  # no buffer is kept here until the next task
+        answers.put((other, error))
+
+
+def _wait_for_one(
+    works: list[Any], inbox: Tensor | None, outbox: Tensor | None, answers: queue.SimpleQueue[Answer]
+) -> tuple[queue.SimpleQueue[Answer], Exception | None]:
+    """Wait for the transfers of two buffers; ``outbox`` is held until it is sent."""
+    try:
+        for work in works:
+            work.wait()
+        if inbox is not None and inbox.is_cuda:
+            torch.cuda.synchronize(inbox.device)
+    except Exception as error:
+        return answers, error
+    return answers, None
 
 
 def _reason(error: Exception) -> str:
