@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docom.algorithms import ALGORITHMS, title
+from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, title
 
 START, END = "<!-- algorithms: made by docs/tables.py -->", "<!-- end of algorithms -->"
 
@@ -15,7 +15,7 @@ def algorithm_table() -> str:
         "| method | class, name | paper | messages per step | gradients per step | memory | exact optimum |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, kind in ALGORITHMS.items():
+    for name, kind in (ALGORITHMS | ASYNCHRONOUS).items():
         facts = kind.facts
         optimum = "yes" if facts.reaches_optimum else "no"
         lines.append(

@@ -9,7 +9,7 @@ from typing import Any
 
 from docstrings import to_markdown
 
-from docom.algorithms import ALGORITHMS, Algorithm
+from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, Algorithm
 from docom.algorithms.declarations import StepSize
 from docom.presets import PRESETS, Setting
 
@@ -112,4 +112,4 @@ def _source(kind: type[Algorithm]) -> str:
 
 def pages() -> dict[str, str]:
     """The name of every method and its page."""
-    return {name: page(kind) for name, kind in ALGORITHMS.items()}
+    return {name: page(kind) for name, kind in (ALGORITHMS | ASYNCHRONOUS).items()}

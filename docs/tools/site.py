@@ -36,12 +36,12 @@ METHODS, EXAMPLE_PAGES = "made: methods", "made: examples"
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill the sections of the navigation whose pages are made here."""
-    from docom.algorithms import ALGORITHMS
+    from docom.algorithms import ALGORITHMS, ASYNCHRONOUS
 
     made = {
         METHODS: [
             "methods/index.md",
-            *({methods.title(kind): f"methods/{name}.md"} for name, kind in ALGORITHMS.items()),
+            *({methods.title(kind): f"methods/{name}.md"} for name, kind in (ALGORITHMS | ASYNCHRONOUS).items()),
         ],
         EXAMPLE_PAGES: [OUTSIDE[f"examples/{path.name}"] for path in EXAMPLES + NOTEBOOKS],
     }

@@ -146,9 +146,7 @@ def _seal_off(
         "rounds": training.channels.rounds(),
         "description": description,
         "shards": shards,
-    }
-    if training.timeline is not None:
-        manifest["clock"] = training.timeline.dump()
+    } | training.extra()
     for shard in shards:
         if not (temporary / shard["file"]).is_file():
             raise OSError(f"{temporary / shard['file']} is not there: all processes must see the same folder")
@@ -289,11 +287,12 @@ def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor],
     training.oracle.load(_under("oracle.", mine))
     training.step, training.seconds = int(manifest["step"]), float(manifest["seconds"])
     training.oracle.samples = int(manifest["samples"])
-    if training.timeline is not None:
-        try:
-            training.timeline.load(manifest["clock"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint's clock cannot be used ({error})") from None
+    try:
+        training.load_extra(manifest)
+    except (LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"what the checkpoint says of its clock and its events cannot be used ({error})"
+        ) from None
 
 
 def _under(prefix: str, rows: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from docom import inner as inners
-from docom.algorithms import CHANGING, LOSSY, Algorithm, require
+from docom.algorithms import CHANGING, LOSSY, Algorithm, AsynchronousMethod, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.clock import TimedTransport, Timeline
 from docom.compressors import Compressor
@@ -19,6 +19,7 @@ from docom.conditions import Conditions
 from docom.conditions import parse as parse_conditions
 from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
+from docom.events import EventTraining
 from docom.inner import Inner
 from docom.layout import Layout
 from docom.local_settings import check_local_steps, warn_of_drift
@@ -73,6 +74,8 @@ class Experiment:
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.conditions = parse_conditions(conditions)
         check_clock(self.conditions, problem.agents, processes)
+        if algorithm.asynchronous:
+            check_asynchronous(algorithm, self.conditions, device, processes)
         self.network = network(topology, problem.agents, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
@@ -104,6 +107,8 @@ class Experiment:
 
     def begin(self, transport: Transport | None = None) -> Training:
         """The run before its first step: of the agents of a transport, or of all of them in this process."""
+        if isinstance(self.algorithm, AsynchronousMethod):
+            return self._begin_events(self.algorithm)
         self._rehearse()
         timeline = None
         if self.conditions.clock is not None and (transport is None or isinstance(transport, InProcess)):
@@ -115,6 +120,13 @@ class Experiment:
         start = self.start.to(self.device, self.dtype)
         rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
         return Training.begin(self.algorithm, channels, oracle, rows, timeline)
+
+    def _begin_events(self, algorithm: AsynchronousMethod) -> Training:
+        """The same for a method that is run event by event."""
+        oracle = ProblemOracle(self.problem, torch.arange(self.network.n), self.batch_size, self.seed, self.exact)
+        rows = self.start.to(self.dtype).expand(self.network.n, -1).clone(memory_format=torch.contiguous_format)
+        counts = self.local_steps or [1] * self.network.n
+        return EventTraining.of(algorithm, self.network, oracle, rows, self.inner, counts, self.conditions, self.seed)
 
     def _channels(self, layout: Layout, transport: Transport) -> Channels:
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
@@ -158,6 +170,22 @@ class Experiment:
         if training.timeline is not None:
             description["clock"] = training.timeline.summary()
         return Run(final, training.records, description, self.problem.model)
+
+
+def check_asynchronous(
+    algorithm: Algorithm, conditions: Conditions, device: str | torch.device, processes: int
+) -> None:
+    """Raise for what a method that is run event by event cannot have."""
+    if processes > 1 or torch.device(device).type != "cpu":
+        raise ValueError(
+            f"{algorithm.name} is asynchronous: it runs event by event, on the CPU and in one process; use docom.simulate or "
+            "docom run with --device cpu"
+        )
+    for name in ("outages", "clip", "bad", "churn", "repair"):
+        if getattr(conditions, name):
+            raise ValueError(
+                f"{algorithm.name} is asynchronous, and there {name} is not known; it takes loss, delay and clock"
+            )
 
 
 def check_clock(conditions: Conditions, agents: int, processes: int) -> None:

@@ -20,6 +20,10 @@ def check_local_steps(
     """
     if type(overlap) is not int or overlap < 0:
         raise ValueError(f"overlap is a number of inner steps >= 0, got {overlap!r}")
+    if algorithm.asynchronous and overlap:
+        raise ValueError(f"{algorithm.name} is asynchronous, so that nothing waits for a message; leave out overlap")
+    if inner is None and algorithm.asynchronous:
+        return check_steps(1 if steps is None else steps, agents)
     if inner is None:
         if steps is not None or overlap:
             raise ValueError(

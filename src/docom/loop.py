@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -181,6 +181,15 @@ class Training:
         }
         self.records.append(record)
         return record
+
+    def extra(self) -> dict[str, Any]:
+        """What a checkpoint keeps in its manifest beside rows, as plain values."""
+        return {} if self.timeline is None else {"clock": self.timeline.dump()}
+
+    def load_extra(self, found: Mapping[str, Any]) -> None:
+        """Restore what `extra` returned, after the rows."""
+        if self.timeline is not None:
+            self.timeline.load(found["clock"])
 
     def diverged(self, error: NonFiniteVariable) -> FloatingPointError:
         """The error for NaN or infinity, with what to do."""

@@ -7,7 +7,7 @@ from inspect import isabstract, isclass, isfunction
 from typing import Any, TypeVar
 
 from docom import algorithms, channels, compressors, plugins
-from docom.algorithms import ALGORITHMS, Algorithm
+from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, Algorithm
 from docom.channels import GOSSIPS, Gossip
 from docom.compressors import COMPRESSORS, Compressor
 from docom.config import from_dict
@@ -71,7 +71,7 @@ def _algorithm(kind: str, method: type[Algorithm]) -> None:
     if isabstract(method):
         missing = ", ".join(sorted(method.__abstractmethods__))
         raise ValueError(f"{method.__name__} lacks {missing}; a method has init, advance and absorb")
-    _claim(kind, name, ALGORITHMS.get(name), method)
+    _claim(kind, name, ALGORITHMS.get(name) or ASYNCHRONOUS.get(name), method)
     algorithms.register(method)
 
 

@@ -91,6 +91,8 @@ def simulate(
         raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
     if not isinstance(diagnose, bool):
         raise TypeError(f"diagnose is True or False, got {diagnose!r}")
+    if diagnose and algorithm.asynchronous:
+        raise ValueError(f"{algorithm.name} is asynchronous, and diagnose follows the paper's proof; leave it out")
     if diagnose and inner is not None:
         raise ValueError("diagnose follows the paper's proof, which is about gradients; leave it out with local steps")
     if diagnose and experiment.conditions.to_dict():

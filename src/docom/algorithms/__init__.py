@@ -17,7 +17,8 @@ from docom.algorithms.base import Scheduled as Scheduled
 from docom.algorithms.declarations import StepSize as StepSize, compressor_of as compressor_of
 from docom.algorithms.declarations import consensus_step as consensus_step, learning_rate as learning_rate
 from docom.algorithms.declarations import step_size as step_size
-from docom.algorithms.registry import ALGORITHMS as ALGORITHMS, find as find, register as register, title as title
+from docom.algorithms.registry import ALGORITHMS as ALGORITHMS, ASYNCHRONOUS as ASYNCHRONOUS
+from docom.algorithms.registry import find as find, register as register, title as title
 from docom.algorithms.registry import require as require
 from docom.algorithms.standing import CHANGING as CHANGING, CONDITIONS as CONDITIONS, DIRECTED as DIRECTED
 from docom.algorithms.standing import LOSSY as LOSSY, MEMBERS as MEMBERS, Stands as Stands, survives as survives
@@ -47,3 +48,6 @@ from docom.algorithms.k_gt import KGT as KGT
 from docom.algorithms.compressed_k_gt import CompressedKGT as CompressedKGT
 from docom.algorithms.led import LED as LED
 from docom.algorithms.proxskip import ProxSkip as ProxSkip
+from docom.algorithms.asynchronous import AsynchronousMethod as AsynchronousMethod
+from docom.algorithms.ad_psgd import ADPSGD as ADPSGD
+from docom.algorithms.relaxed_admm import RelaxedADMM as RelaxedADMM

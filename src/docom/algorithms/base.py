@@ -141,6 +141,8 @@ class Algorithm(ABC):
     corrects: ClassVar[bool] = False
     # It divides by the inner step sizes (`hyper.path`), and so needs plain SGD and as many local steps at all agents.
     plain_inner: ClassVar[bool] = False
+    # Agents do not wait for one another: it is run event by event; see `docom.algorithms.asynchronous`.
+    asynchronous: ClassVar[bool] = False
     # The number of local steps of every round is drawn, the same for all agents.
     random_phases: ClassVar[bool] = False
     # The conditions that it survives, each with the settings that it needs for that; see `docom.algorithms.standing`.

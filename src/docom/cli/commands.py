@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from docom import plugins, presets
-from docom.algorithms import ALGORITHMS, find
+from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, find
 from docom.algorithms.declarations import AUTO
 from docom.callbacks import needed
 from docom.cli.compare_file import NO_INNER, kept, of_its_kind, plain
@@ -354,7 +354,7 @@ def list_names() -> None:
     from docom.weights import SEQUENCES, WEIGHTS
 
     groups: dict[str, dict[str, str]] = {
-        "algorithms": {name: _first_line(kind) for name, kind in ALGORITHMS.items()},
+        "algorithms": {name: _first_line(kind) for name, kind in (ALGORITHMS | ASYNCHRONOUS).items()},
         "compressors": {example: _first_line(kind) for kind, example in COMPRESSORS.values()}
         | {kind.example: _first_line(kind) for kind in GOSSIPS.values()},
         "topologies": {name: about for name, (_, about) in (TOPOLOGIES | SEQUENCES).items()},

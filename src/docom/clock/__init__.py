@@ -9,7 +9,8 @@ from __future__ import annotations
 from docom.clock.compute import ComputeTimes
 from docom.clock.lanes import KINDS, Lanes
 from docom.clock.lines import Lines, Pattern
+from docom.clock.post import EventClock
 from docom.clock.timeline import Timeline
 from docom.clock.transport import TimedTransport
 
-__all__ = ["KINDS", "ComputeTimes", "Lanes", "Lines", "Pattern", "TimedTransport", "Timeline"]
+__all__ = ["KINDS", "ComputeTimes", "EventClock", "Lanes", "Lines", "Pattern", "TimedTransport", "Timeline"]

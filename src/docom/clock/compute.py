@@ -29,22 +29,34 @@ class ComputeTimes:
         self.spread = clock.spread_of()
         self.trace = None if clock.trace is None else np.asarray(clock.trace, dtype=np.float64)
 
-    def of(self, counts: Numbers, before: Numbers, draw: int, agents: Numbers | None = None) -> Numbers:
-        """The time that ``counts`` gradients take, one number for each agent, or for each of ``agents``.
+    def of(self, counts: Numbers, before: Numbers, draw: int) -> Numbers:
+        """The time that ``counts`` gradients take, one number for each agent.
 
         Whole numbers of gradients are drawn one by one; a first batch may be worth a fraction of one. before: gradients that
-        these agents have computed already. draw: the number of this call, for all agents.
+        the agents have computed already. draw: the number of this call.
         """
-        chosen = slice(None) if agents is None else agents
-        step, factor = self.step[chosen], self.factor[chosen]
         if self.trace is not None:
-            return self._traced(counts, before, chosen) * factor
+            return self._traced(counts, before) * self.factor
         if self.spread is None:
-            return counts * step
+            return counts * self.step
         most = max(1, int(np.ceil(counts.max(initial=0))))
         shares = np.clip(counts[:, None] - np.arange(most), 0, 1)
-        worth: Numbers = (shares * self._factors(self.ids[chosen], draw, most)).sum(axis=1)
-        return worth * step
+        worth: Numbers = (shares * self._factors(self.ids, draw, most)).sum(axis=1)
+        return worth * self.step
+
+    def works(self, agent: int, count: int, begin: int, many: int) -> Numbers:
+        """The times of ``many`` works of one agent, each of ``count`` gradients, from its work number ``begin`` on."""
+        if self.trace is not None:
+            rows = (begin * count + np.arange(many * count)) % len(self.trace)
+            times = self.trace[rows] if self.trace.ndim == 1 else self.trace[rows, agent]
+            found: Numbers = times.reshape(many, count).sum(axis=1) * self.factor[agent]
+            return found
+        if self.spread is None:
+            return np.repeat(count * self.step[agent : agent + 1], many)
+        worth: Numbers = (
+            self._factors(self.ids[agent : agent + 1], begin, many * count).reshape(many, count).sum(axis=1)
+        )
+        return worth * float(self.step[agent])
 
     def _factors(self, ids: torch.Tensor, draw: int, count: int) -> Numbers:
         """Positive random numbers with mean 1, ``[agents, count]``."""
@@ -56,9 +68,9 @@ class ComputeTimes:
         normal = np.sqrt(-2 * np.log1p(-u[:, :count])) * np.cos(2 * np.pi * u[:, count:])
         return np.exp(width * normal - width**2 / 2)  # type: ignore[no-any-return]
 
-    def _traced(self, counts: Numbers, before: Numbers, chosen: Any) -> Numbers:
+    def _traced(self, counts: Numbers, before: Numbers) -> Numbers:
         assert self.trace is not None
-        columns = self.ids.numpy()[chosen] if self.trace.ndim == 2 else None
+        columns = self.ids.numpy() if self.trace.ndim == 2 else None
         total = np.zeros(len(counts))
         for number in range(max(1, int(np.ceil(counts.max(initial=0))))):
             rows = (before.astype(np.int64) + number) % len(self.trace)

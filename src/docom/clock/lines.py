@@ -43,8 +43,8 @@ class Lines:
 
     def __init__(self, clock: Clock, agents: int) -> None:
         self.clock, self.agents = clock, agents
-        self.up = _rates(clock.up, agents)
-        self.down = _rates(clock.down, agents)
+        self.up = rates(clock.up, agents)
+        self.down = rates(clock.down, agents)
         self.up_free = np.zeros(agents)
         self.down_free = np.zeros(agents)
 
@@ -124,6 +124,7 @@ def _arrived(marks: Numbers, begins: Numbers, lengths: Numbers, amounts: Numbers
     return (shares * amounts[:, None, :]).sum(axis=2)  # type: ignore[no-any-return]
 
 
-def _rates(given: float | tuple[float, ...] | object, agents: int) -> Numbers:
+def rates(given: float | tuple[float, ...] | object, agents: int) -> Numbers:
+    """Bits per second of every agent; infinite without a limit."""
     value = np.inf if given is None else np.asarray(given, dtype=np.float64)
     return np.broadcast_to(value, (agents,)).astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from colorsys import hls_to_rgb, rgb_to_hls
 
-from docom.algorithms import ALGORITHMS
+from docom.algorithms import ALGORITHMS, ASYNCHRONOUS
 from docom.report.runs import RunData
 
 # For methods that name no colour. Colours are legible on white and on near-black.
@@ -37,12 +37,13 @@ SVG_DASHES: dict[str, str] = {
 def rank(run: RunData) -> int:
     """The place of its algorithm in legends and tables: that in the registry."""
     algorithm = run.text("algorithm")
-    return list(ALGORITHMS).index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
+    known = [*ALGORITHMS, *ASYNCHRONOUS]
+    return known.index(algorithm) if algorithm in known else len(known)
 
 
 def looks(runs: Sequence[RunData]) -> Iterator[tuple[str, str]]:
     """Colour by algorithm, dash by compressor; where both are taken, the next shade of the colour."""
-    own = {name: method.facts.colour for name, method in ALGORITHMS.items() if method.facts.colour}
+    own = {name: method.facts.colour for name, method in (ALGORITHMS | ASYNCHRONOUS).items() if method.facts.colour}
     unknown = sorted({run.text("algorithm") or run.label for run in runs} - set(own))
     others = {name: OTHER_COLOURS[place % len(OTHER_COLOURS)] for place, name in enumerate(unknown)}
     taken: dict[tuple[str, str], int] = {}

@@ -22,7 +22,7 @@ from docom.rng.available import compiled_pays, triton_is_available
 
 # Streams keep independent uses apart. Channels take CHANNEL + their position, so every variable has its own.
 BATCH, OUTPUT, GAMMA, BASIS, START, NOISE, PHASE, CHANNEL = 1, 2, 3, 4, 5, 6, 7, 256
-CHURN, LOSS, CLOCK, GRAPH, GARBAGE = 8, 9, 10, 11, 12
+CHURN, LOSS, CLOCK, GRAPH, GARBAGE, EVENTS = 8, 9, 10, 11, 12, 14
 
 
 @dataclass(frozen=True)
