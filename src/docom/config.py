@@ -104,9 +104,11 @@ class RunConfig:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false, got {getattr(self, name)!r}")
         if not isinstance(self.conditions, dict):
-            raise ValueError(f"conditions is a mapping such as {{clock: step=0.2}}, got {self.conditions!r}")
+            raise ValueError(f"conditions is a mapping such as {{loss: 0.1, clock: step=0.2}}, got {self.conditions!r}")
         try:
-            parse_conditions(self.conditions)
+            found = parse_conditions(self.conditions)
+            if self.agents is not None:
+                found.check(self.agents)
         except TypeError as error:
             raise ValueError(f"conditions: {error}") from None
         algorithm = self.build_algorithm()

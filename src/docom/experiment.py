@@ -73,7 +73,7 @@ class Experiment:
                 raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
         self.conditions = parse_conditions(conditions)
-        check_clock(self.conditions, problem.agents, processes)
+        check_conditions(self.conditions, problem.agents, processes)
         if algorithm.asynchronous:
             check_asynchronous(algorithm, self.conditions, device, processes)
         self.network = network(topology, problem.agents, weights, seed)
@@ -188,16 +188,17 @@ def check_asynchronous(
             )
 
 
-def check_clock(conditions: Conditions, agents: int, processes: int) -> None:
-    """Raise for a clock that does not fit the run."""
-    if conditions.clock is None:
-        return
-    conditions.clock.check(agents)
-    if processes > 1:
+def check_conditions(conditions: Conditions, agents: int, processes: int) -> None:
+    """Raise for conditions that do not fit the run."""
+    conditions.check(agents)
+    if processes > 1 and (given := conditions.to_dict()):
         raise ValueError(
-            "a clock prices the messages of a simulation, and this run has several processes, whose messages take their own "
-            "time; leave out clock, or start one process"
+            f"{', '.join(given)}: conditions describe a simulated network, with all agents in one process, and this run has "
+            f"{processes} processes, whose messages take their own time and are not lost; leave out {' and '.join(given)}, or "
+            "start one process"
         )
+    if conditions.churn is not None:
+        raise ValueError("churn is described but not simulated yet; leave it out")
 
 
 def check_memory(

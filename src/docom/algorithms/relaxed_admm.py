@@ -27,8 +27,8 @@ class RelaxedADMM(AsynchronousMethod):
         sends every j:     m_ij = 2 pen x_i - z_ij            (all of it, or a random part of its coordinates)
         when m_ji arrives: z_ij <- (1 - r) z_ij + r m_ji      on the coordinates that arrived
 
-    Where it rests, neighbours agree and the gradients of all agents add up to zero, whatever was lost, delayed or reordered,
-    and for any numbers K_i of local steps. No sum must be kept, so there are no acknowledgements and no copies.
+    Where it rests, neighbours agree and the gradients of all agents add up to zero, also where messages were lost, delayed or
+    reordered, and for any numbers K_i of local steps. No sum must be kept, so there are no acknowledgements and no copies.
 
     lr: eta; ``0.5 / (L + pen deg)`` where the agents' smoothness L is known. With an inner optimizer, which then takes these
     steps, lr is the outer step size. penalty: pen, about L / 5. relaxation: r, 0.5 to 0.9. keep: the share of its

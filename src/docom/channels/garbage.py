@@ -17,7 +17,7 @@ class Garbage:
     """
 
     def __init__(self, conditions: Conditions, seed: int, variable: int) -> None:
-        self.kinds = {agent: garbage(kind) for agent, kind in (conditions.bad or {}).items()}
+        self.kinds = {agent: garbage(kind) for agent, kind in conditions.senders_of_garbage.items()}
         self.refused = [agent for agent, (name, _) in self.kinds.items() if name == "nan"]
         self.key = rng.Key(seed, rng.GARBAGE + 65536 * (variable + 1))
 

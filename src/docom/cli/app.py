@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from docom.cli.condition_options import Conditions, with_conditions
 from docom.cli.site_app import site_app
 
 app = typer.Typer(
@@ -97,10 +98,6 @@ LocalSteps = Annotated[
     str | None, _option("--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.")
 ]
 Overlap = Annotated[int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0)]
-Clock = Annotated[
-    str | None,
-    _option("--clock", "How long things take: step=0.2,latency=50ms,up=10mbit,down=10mbit,slow=3:10; none for none."),
-]
 Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
 Samples = Annotated[
     int | None,
@@ -115,6 +112,7 @@ Threads = Annotated[
 
 
 @app.command()
+@with_conditions
 def run(
     what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
     algorithm: Algorithm = None,
@@ -148,7 +146,7 @@ def run(
         bool, typer.Option("--stop-on-divergence", help="Stop once the run is seen to diverge; implies --diagnose.")
     ] = False,
     hyper: Hyper = None,
-    clock: Clock = None,
+    conditions: Conditions = None,
     data: Data = None,
     threads: Threads = None,
     out: Out = None,
@@ -178,7 +176,7 @@ def run(
         "eval_samples": eval_samples, "grad_every": grad_every, "until": until, "threads": threads,
         "diagnose": diagnose or None, "stop_on_divergence": stop_on_divergence or None,
         **commands.walk(inner, local_steps, overlap),
-        "conditions": commands.conditions(clock=clock),
+        "conditions": conditions,
     }  # fmt: skip
     rates = {"lr": lr, "gamma": gamma, "beta": beta}
     launch = commands.Launch(out, resume, checkpoint_seconds, _command(), backend, peer_timeout, overwrite, tensorboard)
@@ -186,6 +184,7 @@ def run(
 
 
 @app.command()
+@with_conditions
 def compare(
     what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")] = "synthetic",
     seeds: Annotated[int | None, _option("--seeds", "How many seeds, from 0 on; 1, or what the file says.", 1)] = None,
@@ -198,6 +197,7 @@ def compare(
     inner: Inner = None,
     local_steps: LocalSteps = None,
     overlap: Overlap = None,
+    conditions: Conditions = None,
     jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1)] = None,
     device: Device = None,
     data: Data = None,
@@ -213,13 +213,15 @@ def compare(
     from docom.cli import commands, comparison
 
     names = None if only is None else [name.strip() for name in only.split(",")]
-    walk = commands.walk(inner, local_steps, overlap)
+    overrides = commands.walk(inner, local_steps, overlap) | {"conditions": conditions}
     comparison.compare(
-        what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite, tensorboard, walk
-    )
+        what, seeds, steps, eval_every, names, paper, jobs, device, data, out, _command(), overwrite, tensorboard,
+        overrides,
+    )  # fmt: skip
 
 
 @app.command()
+@with_conditions
 def tune(
     what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
     algorithm: Algorithm = None,
@@ -230,6 +232,7 @@ def tune(
     inner: Inner = None,
     local_steps: LocalSteps = None,
     overlap: Overlap = None,
+    conditions: Conditions = None,
     trials: Annotated[int | None, _option("--trials", "Try so many points of the grid, drawn; else all.", 1)] = None,
     steps: Steps = None,
     seed: Seed = None,
@@ -244,7 +247,8 @@ def tune(
     """
     from docom.cli import commands, tuning
 
-    given = {"steps": steps, "seed": seed, "device": device, **commands.walk(inner, local_steps, overlap)}
+    given = {"steps": steps, "seed": seed, "device": device, **commands.walk(inner, local_steps, overlap),
+             "conditions": conditions}  # fmt: skip
     tuning.tune(what, algorithm, compressor, given, grid or [], trials, data, out, _command())
 
 

@@ -21,6 +21,7 @@ from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, find
 from docom.algorithms.declarations import AUTO
 from docom.callbacks import needed
 from docom.cli.compare_file import NO_INNER, kept, of_its_kind, plain
+from docom.conditions import merged
 from docom.config import RunConfig, dump, parse_yaml, read
 from docom.lifeline import end_with
 from docom.metrics import MEANING
@@ -201,14 +202,15 @@ def configure(
         if name != base.algorithm or compressor not in (None, base.compressor):
             changed |= {"label": None}  # it named the other one
         same = kept(base.hyper, name, base.algorithm)
-        merged = of_its_kind(same, name, base.inner, settings.get("inner", base.inner)) | hyper
-        settings = settings | _with_conditions(base.conditions, settings)
-        return _with_threads(replace(base, algorithm=name, hyper=merged, **changed, **plain(settings)))
+        sizes = of_its_kind(same, name, base.inner, settings.get("inner", base.inner)) | hyper
+        settings = settings | {"conditions": merged(base.conditions, settings.get("conditions") or {})}
+        return _with_threads(replace(base, algorithm=name, hyper=sizes, **changed, **plain(settings)))
     preset = presets.find(what)
     setting = _tuned(preset, algorithm, compressor)
     setting = setting if paper else setting.stable
-    settings = settings | _with_conditions({}, settings)
-    values = preset.values(setting) | settings | {"plugins": plugins.given()}
+    values = preset.values(setting)
+    own = merged(values.get("conditions") or {}, settings.get("conditions") or {})
+    values |= settings | {"conditions": own, "plugins": plugins.given()}
     values["hyper"] = of_its_kind(setting.hyper, setting.algorithm, setting.inner, values.get("inner")) | hyper
     return _with_threads(RunConfig(**plain(values)))
 
@@ -226,17 +228,6 @@ def walk(inner: str | None, local_steps: str | None, overlap: int | None) -> dic
             raise ValueError("--inner none is a run without local steps; leave out --local-steps and --overlap")
         found |= {"local_steps": NO_INNER, "overlap": 0}
     return found
-
-
-def conditions(**given: Any) -> dict[str, Any] | None:
-    """The conditions that the options of a command name; None without any."""
-    return {name: value for name, value in given.items() if value is not None} or None
-
-
-def _with_conditions(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """A file's conditions with those of the command line, each of which replaces one; "none" removes it."""
-    merged = base | settings.get("conditions", {})
-    return {"conditions": {name: value for name, value in merged.items() if value != "none"}}
 
 
 def _look_at_the_load(config: RunConfig) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docom.algorithms import find
+from docom.conditions import merged
 from docom.config import RunConfig, from_dict, read_yaml
 from docom.names import nearest
 
@@ -55,7 +56,10 @@ def _seeds(given: Any) -> list[int]:
 
 
 def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with some settings replaced; of ``hyper`` those it names, and of the rest what the method has."""
+    """A configuration with some settings replaced; of ``hyper`` and ``conditions`` those it names.
+
+    Of the other step sizes it has those that the method has too.
+    """
     values = base | change
     before, own = base.get("hyper") or {}, change.get("hyper") or {}
     if not isinstance(before, dict) or not isinstance(own, dict):
@@ -65,6 +69,8 @@ def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     name = str(values.get("algorithm"))
     same = kept(before, name, str(base.get("algorithm")))
     values["hyper"] = of_its_kind(same, name, base.get("inner"), values.get("inner")) | own
+    if base.get("conditions") or change.get("conditions"):
+        values["conditions"] = merged(base.get("conditions") or {}, change.get("conditions") or {})
     if change.keys() & {"algorithm", "compressor"} and "label" not in change:
         values["label"] = None  # it named the other one
     return values

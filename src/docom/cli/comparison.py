@@ -95,12 +95,12 @@ def compare(
     command: str,
     overwrite: bool = False,
     tensorboard: bool = False,
-    walk: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> None:
-    """See `docom.cli.app.compare`. walk: the settings of local steps that replace those of all runs."""
+    """See `docom.cli.app.compare`. more: settings of local steps, and conditions, that replace those of all runs."""
     if tensorboard:
         needed("tensorboard", "tensorboard")
-    overrides = {"steps": steps, "eval_every": eval_every, "device": device, **(walk or {})}
+    overrides = {"steps": steps, "eval_every": eval_every, "device": device, **(more or {})}
     overrides = {key: value for key, value in overrides.items() if value is not None}
     if Path(what).suffix in (".yaml", ".yml"):
         folder, title = out or Path("out") / Path(what).stem, Path(what).stem

@@ -46,7 +46,8 @@ until: null              # stop early, for example "loss_worst<=0.05"
 diagnose: false          # record the potential of the proof, invariants and observed contraction, and warn of divergence
 stop_on_divergence: false
 
-conditions: {{}}           # of the network and the agents, such as {{clock: "step=0.2,latency=50ms,up=10mbit,down=10mbit"}}
+conditions: {{}}           # what happens to messages, links and agents, all simulated; for example
+                         # {{loss: 0.1, delay: 3, churn: "leave@100:3,join@300:3", clock: "step=0.2,latency=50ms,up=10mbit"}}
 
 label: null              # the name in tables and figures; null: from the method and its compressor
 preset: null             # the experiment that the settings come from, if any; only recorded

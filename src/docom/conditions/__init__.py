@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from docom.conditions.churn import Churn, Event
 from docom.conditions.clock import Clock
-from docom.conditions.settings import NOTHING, Conditions, parse
+from docom.conditions.settings import NOTHING, Conditions, merged, parse
 
-__all__ = ["NOTHING", "Churn", "Clock", "Conditions", "Event", "parse"]
+__all__ = ["NOTHING", "Churn", "Clock", "Conditions", "Event", "merged", "parse"]

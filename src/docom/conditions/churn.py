@@ -13,6 +13,7 @@ import torch
 
 from docom import rng
 
+LEAST = 2  # agents that take part at any time
 KINDS = ("leave", "crash", "join")
 EVENT = re.compile(rf"^({'|'.join(KINDS)})@(\d+):(\d+)$")
 EXAMPLE = "leave@100:3,crash@200:5,join@300:3, or every=100 for a random change every 100 rounds"
@@ -29,7 +30,11 @@ class Event:
     def __post_init__(self) -> None:
         whole = all(type(number) is int and number >= 0 for number in (self.round, self.agent))
         if self.kind not in KINDS or not whole:
-            raise ValueError(f"a change of members is {EXAMPLE}, got {self.kind}@{self.round}:{self.agent}")
+            raise ValueError(f"a change of members is {EXAMPLE}, got {self}")
+
+    def __str__(self) -> str:
+        """As users write it."""
+        return f"{self.kind}@{self.round}:{self.agent}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,27 @@ class Churn:
             raise ValueError(f"churn: every is a number of rounds >= 1, got {self.every!r}")
         if any(type(agent) is not int or agent < 0 for agent in self.away):
             raise ValueError(f"churn: away names agents, numbers from 0, got {self.away!r}")
+
+    def check(self, agents: int) -> None:
+        """Refuse changes that cannot happen in a run of so many agents."""
+        for agent in [*self.away, *(event.agent for event in self.events)]:
+            if agent >= agents:
+                raise ValueError(f"churn: there is no agent {agent}; the agents are 0 to {agents - 1}")
+        here = set(range(agents)) - set(self.away)
+        _enough(here, "at the start")
+        for event in self.events:
+            if self.every is not None:
+                break  # what is drawn decides who is there; an event that does not fit then does not happen
+            if (event.agent in here) == (event.kind == "join"):
+                state = "takes part already" if event.kind == "join" else "is away already"
+                raise ValueError(f"churn: {event} cannot happen, agent {event.agent} {state}")
+            here ^= {event.agent}
+            _enough(here, f"after {event}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, as plain values that `parse` takes."""
+        values = {"events": [str(e) for e in self.events], "every": self.every, "away": list(self.away)}
+        return {name: value for name, value in values.items() if value not in (None, [])}
 
     @cached_property
     def by_round(self) -> Mapping[int, tuple[Event, ...]]:
@@ -110,6 +136,11 @@ def parse(given: str | Mapping[str, Any] | Churn | None) -> Churn | None:
         else:
             raise ValueError(f"churn: {part!r} is not understood; examples: {EXAMPLE}, away=6/7")
     return _from_mapping(values)
+
+
+def _enough(here: set[int], when: str) -> None:
+    if len(here) < LEAST:
+        raise ValueError(f"churn: {len(here)} agents take part {when}; at least {LEAST} must")
 
 
 def _from_mapping(values: Mapping[str, Any]) -> Churn:

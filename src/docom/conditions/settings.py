@@ -16,6 +16,7 @@ from docom.names import nearest
 REPAIRS = ("resend", "edges")
 CLIPS = ("second", "median")
 GARBAGE = ("noise", "nan", "flip")
+NONE = "none"  # in files and on the command line: without this condition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,12 @@ class Conditions:
         change only when a message is acknowledged. By default "edges" where the network changes, else "resend".
     clip: bound what a neighbour can do in a round: its difference is cut to the "second" largest of all neighbours' differences,
         or to twice the running "median" of them. None: as it is.
-    bad: agents that send garbage, ``{9: "noise:450"}``; kinds: "noise:NORM", "nan", "flip:FACTOR" (the opposite, scaled).
-    churn: agents that leave and join, see `Churn`.
-    clock: how long computing and sending take, see `Clock`.
+    bad: agents that send garbage, ``{9: "noise:450"}`` or ``"9=noise:450,4=nan"``; kinds: "noise:NORM", "nan", "flip:FACTOR"
+        (the opposite, scaled).
+    churn: agents that leave and join, ``"leave@100:3,join@300:3"``, see `Churn`.
+    clock: how long computing and sending take, ``"step=0.2,latency=50ms"``, see `Clock`.
+
+    All of it is simulated with all agents in one process. Each can be given alone; what is left out never happens.
     """
 
     loss: float = 0.0
@@ -42,7 +46,7 @@ class Conditions:
     outages: float = 0.0
     repair: str | None = None
     clip: str | None = None
-    bad: Mapping[int, str] | None = None
+    bad: Mapping[int, str] | str | None = None
     churn: Churn | None = None
     clock: Clock | None = None
 
@@ -61,11 +65,7 @@ class Conditions:
                 raise nearest(name, str(getattr(self, name)), known)
         object.__setattr__(self, "churn", churns.parse(self.churn))
         object.__setattr__(self, "clock", clocks.parse(self.clock))
-        object.__setattr__(self, "bad", dict(self.bad) if self.bad else None)
-        for agent, kind in (self.bad or {}).items():
-            if type(agent) is not int or agent < 0:
-                raise ValueError(f"bad names agents, numbers from 0, got {agent!r}")
-            garbage(kind)
+        object.__setattr__(self, "bad", _bad(self.bad) or None)
 
     @property
     def disturbs_messages(self) -> bool:
@@ -73,21 +73,49 @@ class Conditions:
         return bool(self.loss or self.delay or self.outages or self.clip or self.bad or self.repair)
 
     @property
+    def senders_of_garbage(self) -> dict[int, str]:
+        """What every bad agent sends."""
+        return _bad(self.bad)
+
+    @property
     def lost_acknowledgements(self) -> float:
         """The probability that an acknowledgement is lost."""
         return self.loss if self.acknowledgements is None else self.acknowledgements
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, as plain values."""
+        """What differs from the defaults, as plain values that `parse` takes."""
         found: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
-                found[field.name] = value
+                found[field.name] = value.to_dict() if isinstance(value, Churn | Clock) else value
         return found
 
+    def check(self, agents: int) -> None:
+        """Refuse settings that do not fit a run of so many agents."""
+        for agent in self.bad or ():
+            if int(agent) >= agents:
+                raise ValueError(f"bad: there is no agent {agent}; the agents are 0 to {agents - 1}")
+        if self.churn is not None:
+            self.churn.check(agents)
+        if self.clock is not None:
+            self.clock.check(agents)
 
-NOTHING = Conditions()
+
+def _bad(given: Mapping[int, str] | str | None) -> dict[int, str]:
+    """Agents and what they send, from a mapping or a text."""
+    if isinstance(given, str):
+        pairs = [piece.partition("=") for piece in given.replace(" ", "").split(",") if piece]
+        if not all(agent.isdigit() and kind for agent, _, kind in pairs):
+            raise ValueError(f"bad: {given!r} is not understood; an example is 9=noise:450,4=nan")
+        given = {int(agent): kind for agent, _, kind in pairs}
+    elif given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"bad is a mapping such as {{9: 'noise:450'}}, or a text such as 9=noise:450, got {given!r}")
+    for agent, kind in (given or {}).items():
+        if type(agent) is not int or agent < 0:
+            raise ValueError(f"bad names agents, numbers from 0, got {agent!r}")
+        garbage(kind)
+    return dict(given or {})
 
 
 def garbage(kind: object) -> tuple[str, float]:
@@ -116,4 +144,19 @@ def parse(given: Mapping[str, Any] | Conditions | None) -> Conditions:
     for key in given:
         if key not in known:
             raise nearest("condition", str(key), known)
-    return Conditions(**{str(key): value for key, value in given.items()})
+    return Conditions(**{str(key): value for key, value in given.items() if value is not None})
+
+
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Conditions as plain values, some of them replaced; ``"none"`` or None removes one.
+
+    >>> merged({"loss": 0.1, "delay": 3}, {"loss": 0.3, "delay": "none"})
+    {'loss': 0.3}
+    """
+    for part in (base, change):
+        if not isinstance(part, Mapping):
+            raise ValueError(f"conditions is a mapping such as {{loss: 0.1, clock: step=0.2}}, got {part!r}")
+    return {key: value for key, value in {**base, **change}.items() if value not in (None, NONE)}
+
+
+NOTHING = Conditions()

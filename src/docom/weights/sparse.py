@@ -59,6 +59,8 @@ def doubly_stochastic_sparse(matrix: Any) -> Any:
             "agreement; add edges that join them"
         )
     if not matrix.diagonal().any():
-        raise ValueError("no agent has a weight on itself, so that mixing may alternate for ever; use weights='lazy'")
+        raise ValueError(
+            "no agent has a weight on itself, so that mixing may alternate without end; use weights='lazy'"
+        )
     matrix.data.flags.writeable = False
     return matrix
