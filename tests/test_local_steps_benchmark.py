@@ -60,7 +60,8 @@ def test_a_run_says_what_was_sent(name: str) -> None:
     assert seen == [1, 2]
     assert run["finite"]
     last, d = run["curve"][-1], task(TINY, True).problem.dimension
-    assert last["mean"] <= last["worst"] < 8.0
+    assert last["mean"] <= last["worst"] * (1 + 1e-12)  # their sums round differently
+    assert last["worst"] < 8.0
     assert run["parameters"] == d
     dense = {"allreduce": 2 * 7 / 8 * 4 * d * 4, "led": 2 * 4 * d * 2}
     if name in dense:

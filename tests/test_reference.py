@@ -454,6 +454,22 @@ def along_quasi_global(path: Array, g: Callable[[Array, int], Array]) -> Iterato
         m = 0.6 * m + 0.4 * step
 
 
+def along_nesterov(path: Array, g: Callable[[Array, int], Array]) -> Iterator[Array]:
+    for t, m in enumerate(along_heavy_ball(path, g)):
+        yield g(path[t], t) + 0.6 * m
+
+
+def along_momentum_of_half_steps(path: Array, g: Callable[[Array, int], Array]) -> Iterator[Array]:
+    step, old = np.zeros(D), np.zeros(D)
+    for t, x in enumerate(path):
+        new = g(x, t)
+        step = new + (0.6 * (step + new - old) if t else 0)
+        yield step
+        old = new
+
+
+STEADY_LR: dict[str, Any] = {"lr": lambda t: 0.05}
+
 MEANS: list[tuple[Directions, str, dict[str, Any]]] = [
     (along_gradient, "dsgd", {}),
     (along_gradient, "gnsd", {}),
@@ -480,6 +496,16 @@ MEANS: list[tuple[Directions, str, dict[str, Any]]] = [
     (along_heavy_ball, "momentum-tracking", {"momentum": 0.6}),
     (along_heavy_ball, "allreduce-sgd", {"momentum": 0.6}),
     (along_quasi_global, "qg-dsgdm", {"momentum": 0.6}),
+    (along_nesterov, "diloco", {"momentum": 0.6}),
+    (along_nesterov, "streaming-diloco", {"momentum": 0.6}),
+    (along_gradient, "sparseloco", {}),
+    (along_heavy_ball, "noloco", STEADY_LR | {"momentum": 0.6}),
+    (along_momentum_of_half_steps, "gasloc", STEADY_LR | TOP | {"momentum": 0.6}),
+    (along_gradient, "k-gt", {}),
+    (along_gradient, "compressed-k-gt", TOP),
+    (along_gradient, "compressed-k-gt", TOP | {"order": "beer", "gamma_c": 0.2}),
+    (along_gradient, "led", {}),
+    (along_gradient, "proxskip", {"mixing": 0.3}),
 ]
 
 
@@ -492,7 +518,7 @@ def test_mean_model_steps_along_the_mean_estimate(directions: Directions, name: 
 
     steps = zip(path[:-1], path[1:], directions(path, mean_gradient), strict=False)
     for t, (old, new, direction) in enumerate(steps):
-        expected = old.mean(axis=0) - LR["lr"](t) * direction
+        expected = old.mean(axis=0) - (LR | settings)["lr"](t) * direction
         np.testing.assert_allclose(new.mean(axis=0), expected, rtol=0, atol=1e-11)
 
 

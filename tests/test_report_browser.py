@@ -22,7 +22,7 @@ import pytest
 from docom import report
 from docom.curves import AXES, FEW_POINTS, PANELS, axis_scales
 from docom.report.tables import reach_table
-from test_report import HOSTILE, simulate_runs, write_run
+from test_report import HOSTILE, SHOWN, simulate_runs, write_run
 
 EXECUTABLE = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"))),
@@ -260,7 +260,7 @@ def shown_table(page: Browser) -> list[list[str]]:
 
 
 def expected_table(gathered: list[report.Configuration], level: float) -> list[list[str]]:
-    rows = reach_table(gathered, level, list(AXES))
+    rows = reach_table(gathered, level, SHOWN)
     return [
         [row.remark, *((cell.text or "–") + (f"|{cell.range}" if cell.range else "") for cell in row.cells)]
         for row in rows
@@ -300,7 +300,7 @@ def test_every_panel_has_its_curves(page: Browser, gathered: list[report.Configu
         assert paths == sum((most > 0) * (1 + (len(c.runs) > 1)) for most, c in zip(measured, gathered, strict=True))
 
 
-@pytest.mark.parametrize("key", list(AXES))
+@pytest.mark.parametrize("key", SHOWN)
 def test_the_axis_switch_changes_titles_and_data(page: Browser, gathered: list[report.Configuration], key: str) -> None:
     scale = axis_scales(gathered, str(LINK))[key]
     per_agent = {axis.all_links: axis.key for axis in AXES.values() if axis.all_links}
@@ -339,7 +339,7 @@ def test_bits_and_bytes_are_counted_per_agent_and_on_request_on_all_links(
 
     axes = page.evaluate("JSON.parse(document.getElementById('data').textContent).axes")
     headings = shown_headings(page, "#reach")
-    assert len(headings) == len(set(headings)) == 1 + len(AXES) - 2
+    assert len(headings) == len(set(headings)) == 1 + len(SHOWN) - 2
     agents = [configuration.runs[0].count("agents") for configuration in gathered]
     each = bytes_shown()
     page.click('#count [data-count="all-links"]')

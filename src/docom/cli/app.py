@@ -43,18 +43,16 @@ data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True
 app.add_typer(data_app, name="data")
 app.add_typer(site_app, name="site")
 
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.", show_default=False)]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Remove what runs left in the folder; only docom's own files.")
-]
-
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write event files for TensorBoard too, beside the records.")
-]
+WALK = "Local steps"
+MEASURING = "Evaluations and the end of a run"
+PLACE = "Where and how it runs"
+FILES = "Files"
+CONSTANTS = "What is known of the problem"
+JUDGED = "Step sizes to judge"
 
 
-def _option(name: str, text: str, least: int | None = None) -> typer.models.OptionInfo:
-    return typer.Option(name, help=text, show_default=False, min=least)  # type: ignore[no-any-return]
+def _option(name: str, text: str, least: int | None = None, panel: str | None = None) -> typer.models.OptionInfo:
+    return typer.Option(name, help=text, show_default=False, min=least, rich_help_panel=panel)  # type: ignore[no-any-return]
 
 
 def _load_plugins(context: typer.Context, files: list[Path] | None) -> list[Path] | None:
@@ -68,11 +66,24 @@ def _load_plugins(context: typer.Context, files: list[Path] | None) -> list[Path
     return files
 
 
+Out = Annotated[Path | None, _option("--out", "Folder for the results.", panel=FILES)]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="Remove what runs left in the folder; only docom's own files.", rich_help_panel=FILES
+    ),
+]
+TensorBoard = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard", help="Write event files for TensorBoard too, beside the records.", rich_help_panel=FILES
+    ),
+]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin", help="Python file with methods, compressors, problems or presets of your own (repeatable).",
-        show_default=False, callback=_load_plugins,
+        show_default=False, callback=_load_plugins, rich_help_panel=FILES,
     ),
 ]  # fmt: skip
 Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
@@ -86,28 +97,38 @@ Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a sc
 Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
 Batch = Annotated[int | None, _option("--batch-size", "Samples drawn per agent and step; 0 for all of its data.", 0)]
 Seed = Annotated[int | None, _option("--seed", "Seed of everything random.", 0)]
-Device = Annotated[str | None, _option("--device", "cpu or cuda.")]
-Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.")]
-Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.", 1)]
-Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.")]
-Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.")]
+Device = Annotated[str | None, _option("--device", "cpu or cuda.", panel=PLACE)]
+Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.", panel=PLACE)]
+Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.", 1, panel=MEASURING)]
+Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.", panel=MEASURING)]
+Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.", panel=FILES)]
 Inner = Annotated[
-    str | None, _option("--inner", "Inner optimizer, for local steps: adamw:lr=1e-3, sgd:lr=0.1, ...; none for none.")
+    str | None,
+    _option("--inner", "Inner optimizer, for local steps: adamw:lr=1e-3, sgd:lr=0.1, ...; none for none.", panel=WALK),
 ]
 LocalSteps = Annotated[
-    str | None, _option("--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.")
+    str | None,
+    _option(
+        "--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.", panel=WALK
+    ),
 ]
-Overlap = Annotated[int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0)]
+Overlap = Annotated[
+    int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0, panel=WALK)
+]
 Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
 Samples = Annotated[
     int | None,
-    _option("--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full.", 0),
+    _option(
+        "--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full.", 0, panel=MEASURING
+    ),
 ]
 GradEvery = Annotated[
-    int | None, _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1)
+    int | None,
+    _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1, panel=MEASURING),
 ]
 Threads = Annotated[
-    int | None, _option("--threads", "CPU threads; by default torch's. Take 1 for several runs at the same time.", 1)
+    int | None,
+    _option("--threads", "CPU threads; by default torch's. Take 1 for several runs at the same time.", 1, panel=PLACE),
 ]
 
 
@@ -134,33 +155,56 @@ def run(
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's step sizes, also where long runs with them diverge.")
     ] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Bits that agree with runs of real processes.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Bits that agree with runs of real processes.", rich_help_panel=PLACE)
+    ] = False,
     eval_every: Every = None,
     eval_samples: Samples = None,
     grad_every: GradEvery = None,
     until: Until = None,
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Record the proof's potential, invariants, observed delta; warn.")
+        bool,
+        typer.Option(
+            "--diagnose",
+            help="Record the proof's potential, invariants, observed delta; warn.",
+            rich_help_panel=MEASURING,
+        ),
     ] = False,
     stop_on_divergence: Annotated[
-        bool, typer.Option("--stop-on-divergence", help="Stop once the run is seen to diverge; implies --diagnose.")
+        bool,
+        typer.Option(
+            "--stop-on-divergence",
+            help="Stop once the run is seen to diverge; implies --diagnose.",
+            rich_help_panel=MEASURING,
+        ),
     ] = False,
     hyper: Hyper = None,
     conditions: Conditions = None,
     data: Data = None,
     threads: Threads = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=FILES)
+    ] = False,
     overwrite: Overwrite = False,
     tensorboard: TensorBoard = False,
     checkpoint_seconds: Annotated[
-        float, typer.Option("--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0)
+        float,
+        typer.Option(
+            "--checkpoint-seconds", help="Time between checkpoints; 0 for one every step.", min=0, rich_help_panel=FILES
+        ),
     ] = 60,
     backend: Annotated[
-        str | None, _option("--backend", "Of a run in several processes: gloo, nccl or mpi; by the device if left out.")
+        str | None,
+        _option(
+            "--backend", "Of a run in several processes: gloo, nccl or mpi; by the device if left out.", panel=PLACE
+        ),
     ] = None,
     peer_timeout: Annotated[
-        float, typer.Option("--peer-timeout", help="Longest time to wait for another process, in seconds.")
+        float,
+        typer.Option(
+            "--peer-timeout", help="Longest time to wait for another process, in seconds.", rich_help_panel=PLACE
+        ),
     ] = 300,
     plugin: Plugins = None,
 ) -> None:
@@ -198,7 +242,9 @@ def compare(
     local_steps: LocalSteps = None,
     overlap: Overlap = None,
     conditions: Conditions = None,
-    jobs: Annotated[int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1)] = None,
+    jobs: Annotated[
+        int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1, panel=PLACE)
+    ] = None,
     device: Device = None,
     data: Data = None,
     out: Out = None,
@@ -255,7 +301,7 @@ def tune(
 @app.command()
 def bench(
     json: Annotated[Path | None, _option("--json", "File for the results.")] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.", rich_help_panel=PLACE)] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="A few calls of each, to see that it works.")] = False,
     only: Annotated[str | None, _option("--only", "Only cases whose name starts like this, such as mlp.")] = None,
     plot: Annotated[Path | None, _option("--plot", "File for a figure, PNG or SVG.")] = None,
@@ -319,22 +365,42 @@ def theory(
         float | None, _option("--delta", "Contraction of the compressor, instead of --compressor.")
     ] = None,
     dimension: Annotated[int | None, _option("--dimension", "Number of parameters d.", 1)] = None,
-    smoothness: Annotated[float | None, _option("--L", "Smoothness of the f_i; 1 if left out.")] = None,
-    sigma: Annotated[float | None, _option("--sigma", "Noise of a gradient; 1 if left out.")] = None,
-    mu: Annotated[float | None, _option("--mu", "PL constant, for the bounds under that condition.")] = None,
-    initial_gap: Annotated[float | None, _option("--Delta0", "f(x0) - f*; 1 if left out.")] = None,
-    initial_gradient: Annotated[
-        float | None, _option("--Gbar0", "Mean squared norm of the first local gradients; 1 if left out.")
+    smoothness: Annotated[
+        float | None, _option("--L", "Smoothness of the f_i; 1 if left out.", panel=CONSTANTS)
     ] = None,
-    lr: Annotated[float | None, _option("--lr", "Step size to judge; the schedule's if left out.")] = None,
-    gamma: Annotated[float | None, _option("--gamma", "Consensus step to judge; the largest admissible one.")] = None,
-    beta: Annotated[float | None, _option("--beta", "Weight of the fresh gradient to judge; the schedule's.")] = None,
-    schedule: Annotated[str, typer.Option("--schedule", help="A, B, C, PL, PL-balanced or feasible.")] = "A",
-    horizon: Annotated[float, typer.Option("--T", help="Number of steps.", min=1, max=1e18)] = 1e6,
+    sigma: Annotated[float | None, _option("--sigma", "Noise of a gradient; 1 if left out.", panel=CONSTANTS)] = None,
+    mu: Annotated[
+        float | None, _option("--mu", "PL constant, for the bounds under that condition.", panel=CONSTANTS)
+    ] = None,
+    initial_gap: Annotated[float | None, _option("--Delta0", "f(x0) - f*; 1 if left out.", panel=CONSTANTS)] = None,
+    initial_gradient: Annotated[
+        float | None,
+        _option("--Gbar0", "Mean squared norm of the first local gradients; 1 if left out.", panel=CONSTANTS),
+    ] = None,
+    lr: Annotated[
+        float | None, _option("--lr", "Step size to judge; the schedule's if left out.", panel=JUDGED)
+    ] = None,
+    gamma: Annotated[
+        float | None, _option("--gamma", "Consensus step to judge; the largest admissible one.", panel=JUDGED)
+    ] = None,
+    beta: Annotated[
+        float | None, _option("--beta", "Weight of the fresh gradient to judge; the schedule's.", panel=JUDGED)
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option("--schedule", help="A, B, C, PL, PL-balanced or feasible.", rich_help_panel=JUDGED)
+    ] = "A",
+    horizon: Annotated[
+        float, typer.Option("--T", help="Number of steps.", min=1, max=1e18, rich_help_panel=JUDGED)
+    ] = 1e6,
     epsilon: Annotated[float, typer.Option("--epsilon", help="Accuracy in tables of samples and bits.")] = 0.01,
     printed: Annotated[bool, typer.Option("--printed", help="The paper's printed formulas, slips included.")] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure L, sigma, f(x0), Gbar0 and delta on the preset's problem.")
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure L, sigma, f(x0), Gbar0 and delta on the preset's problem.",
+            rich_help_panel=CONSTANTS,
+        ),
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Every constant, condition, term and table; one screen without it.")
@@ -357,7 +423,7 @@ def theory(
 @app.command()
 def study(
     name: Annotated[str, typer.Argument(help="potential, linear, slopes, heterogeneity, network, speed-up, or all.")],
-    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.", rich_help_panel=PLACE)] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds instead of minutes.")] = False,
     threads: Threads = None,
     out: Out = None,

@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from docom.numerics import RowMix
 from docom.weights import spectrum
 from docom.weights.mixing_network import Network
 from docom.weights.rows import DENSE_AGENTS, Rows
+
+if TYPE_CHECKING:
+    from docom.numerics import RowMix
 
 MEASURED_ROUNDS = 64  # of a network without a period
 DRAWN_ROUNDS = 256  # of one that is drawn, for the mean over its rounds

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from docom.graphs import require_connected
-from docom.numerics import RowMix
 from docom.weights import spectrum
 from docom.weights.matrices import ROUND_OFF, Matrix, as_matrix, doubly_stochastic, lazy
 from docom.weights.rows import DENSE_AGENTS, Rows
@@ -18,6 +17,8 @@ from docom.weights.sparse import as_sparse, doubly_stochastic_sparse, is_sparse
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    from docom.numerics import RowMix
 
 
 MOST_LISTED = 50_000  # edges in the summary of a run
@@ -125,6 +126,8 @@ class Network:
         if not isinstance(self.matrix, np.ndarray):
             return self.rows.mixing(agents, senders, less_identity)
         matrix = self.matrix - np.eye(self.n) if less_identity else self.matrix
+        from docom.numerics import RowMix  # needs torch, which takes a second to load
+
         return RowMix.from_dense(matrix[list(agents)][:, list(senders)])
 
     @cached_property

@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from docom.numerics import RowMix
 from docom.weights.matrices import ROUND_OFF, TOLERANCE, Matrix
+
+if TYPE_CHECKING:
+    from docom.numerics import RowMix
 
 #: Up to this many agents the matrix is a dense array; beyond, a sparse one of scipy.
 DENSE_AGENTS = 2000
@@ -81,6 +83,8 @@ class Rows:
 
     def mixing(self, agents: Sequence[int], senders: Sequence[int], less_identity: bool = False) -> RowMix:
         """The rows of some agents over the messages of some senders, as kernels take them; W - I instead of W."""
+        from docom.numerics import RowMix  # needs torch, which takes a second to load
+
         weights = self.weights - (self.sources == self.receivers) if less_identity else self.weights
         keep = weights != 0
         if len(agents) == len(senders) == self.n:

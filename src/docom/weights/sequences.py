@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from docom import rng
 from docom.graphs import build
 from docom.weights.changing import Changing, Snapshot
 from docom.weights.rows import Numbers, Rows
@@ -43,6 +41,8 @@ def _base(n: int, argument: str | None, _seed: int) -> Changing:
 
 
 def _od_equidyn(n: int, _argument: str | None, seed: int) -> Changing:
+    from docom import rng  # with torch, which takes a second to load: only networks that are drawn need it
+
     key, everyone = rng.Key(seed, rng.GRAPH), np.arange(n)
 
     def find(round: int) -> Snapshot:
@@ -58,6 +58,10 @@ def _od_equidyn(n: int, _argument: str | None, seed: int) -> Changing:
 
 
 def _random_matching(n: int, _argument: str | None, seed: int) -> Changing:
+    import torch
+
+    from docom import rng
+
     key, everyone = rng.Key(seed, rng.GRAPH), torch.arange(n)
 
     def find(round: int) -> Snapshot:
@@ -71,6 +75,10 @@ def _random_matching(n: int, _argument: str | None, seed: int) -> Changing:
 
 
 def _random_edges(n: int, argument: str | None, seed: int) -> Changing:
+    import torch
+
+    from docom import rng
+
     share, _, base = (argument or "0.5").partition(",")
     try:
         probability = float(share)
