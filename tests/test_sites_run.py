@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from docom.cli.sites import configured
 from docom.runner import execute
-from docom.sites import Site
+from docom.sites import Site, events
 from launching import start
 from sites import federation
 
@@ -112,3 +112,23 @@ def test_sites_compute_what_the_simulator_computes_though_some_are_killed_or_sto
     again, said = ended(site_run(path, "b"))
     assert again == 0, said
     assert f"finished after {STEPS}" in said, "a run that has ended is not run again"
+    check_events(tmp_path / "a", path)
+
+
+def check_events(folder: Path, path: Path) -> None:
+    """The events of a site whose neighbour was killed for a while, and that has waited for it."""
+    found = events.read(folder)
+    assert {"time", "round", "kind", "peer"} <= set.intersection(*(set(event) for event in found))
+    kinds = [event["kind"] for event in found]
+    assert (kinds[0], found[0]["mode"]) == ("started", "wait")
+    assert {"connected", "lost", "waiting", "computing"} <= set(kinds)
+    assert {event["peer"] for event in found if event["kind"] == "waiting"} <= {"b", "c"}
+    assert [event["round"] for event in found] == sorted(event["round"] for event in found)
+    assert kinds[-2:] == ["totals", "ended"]
+    assert (found[-1]["round"], found[-1]["why"]) == (STEPS - 1, "finished")
+    spent = found[-2]["computing"] + found[-2]["waiting"]
+    assert spent == pytest.approx(found[-1]["time"] - found[0]["time"], abs=1.0)
+    assert found[-2]["bytes"] > 0
+    with (folder / events.FILE).open("a") as file:
+        file.write('{"time": 1, "kind": "wai')
+    assert events.read(folder) == found, "a last line that is not complete is left out"

@@ -61,7 +61,7 @@ class Exchange:
 
     federation, me: the members' file, and the number of this member in it. session: grows with every start of this site.
     facts: what must be equal at both ends of a link beside the members' file.
-    note: is told in a line what a person may want to know.
+    note: is told in a line what a person may want to know. happened: is told the kind of an event and whom it concerns.
 
     checks: whether this site only measures its links, and takes part in no run.
 
@@ -74,6 +74,7 @@ class Exchange:
     facts: Mapping[str, str]
     note: Callable[[str], None]
     checks: bool = False
+    happened: Callable[[str, str], None] = lambda kind, peer: None
     counts: Counter[str] = field(default_factory=Counter)
     finished: set[int] = field(default_factory=set)
     bytes_sent: int = 0
@@ -113,6 +114,7 @@ class Exchange:
             self.up.discard(other)
             self.checking.discard(other)
             self.note(f"lost the connection to {self.name(other)}")
+            self.happened("lost", self.name(other))
 
     # What arrives
 
@@ -194,6 +196,7 @@ class Exchange:
         if previous not in self.up:
             again = " again" if peer.session else ""
             self.note(f"connected to {self.name(previous)}{again}{', which has restarted' if restarted else ''}")
+            self.happened("connected", self.name(previous))
         self.up.add(previous)
         self._heard(frame, peer, True, now)
         for other in self.peers:  # it may have been the way to others, too

@@ -6,6 +6,7 @@ import atexit
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from torch import Tensor
 from docom import __version__, wire
 from docom.runfolder import write_whole
 from docom.sites.connections import Connections
+from docom.sites.events import Events
 from docom.sites.exchange import Exchange
 from docom.sites.site import Site
 from docom.sites.streams import Mark, OtherHistory, Piece
+from docom.team.talk import TALK
 from docom.transports import Pending, Post, RanksLost
 
 LOOK = 0.25  # seconds between looks at the clock while waiting
@@ -46,12 +49,15 @@ class SitePost(Post):
         self.site, self.rank, self.world = site, site.agent, len(site.federation.members)
         self.peer_timeout = site.federation.patience
         self.rehearses = False
-        self.exchange = Exchange(site.federation, site.agent, new_session(site.folder), FACTS, note)
+        self.events = Events(site.folder)
+        session = new_session(site.folder)
+        self.exchange = Exchange(site.federation, site.agent, session, FACTS, note, happened=self.events.note)
         self.connections: Connections | None = None
         self._expected = dict.fromkeys(self.exchange.peers, 0)  # number of the next message from each member
         self._last: dict[int, Mark] = {other: Mark() for other in self.exchange.peers}  # of the last checkpoint
         self._captured = self._last  # of the last `state`
         self._opened = 0.0
+        self.closed = False
 
     @property
     def run(self) -> bytes:
@@ -66,6 +72,7 @@ class SitePost(Post):
     def open(self) -> Connections:
         """Open the connections, if they are not open."""
         if self.connections is None:
+            self.events.start(session=self.exchange.session, agent=self.rank, mode="wait")
             self.connections = Connections(self.site, self.exchange)
             atexit.register(self.connections.close)
             self._opened = time.monotonic()
@@ -73,8 +80,14 @@ class SitePost(Post):
 
     def close(self, text: str = "") -> None:
         """See `Post.close`. text: what the neighbours are told."""
-        if self.connections is not None:
+        self._end(text, text or "closed")
+
+    def _end(self, text: str, why: str) -> None:
+        if self.connections is not None and not self.closed:
+            self.closed = True
             self.connections.close(text)
+            self.events.totals()
+            self.events.note("ended", why=why)
 
     def finish(self) -> None:
         """Wait until no member needs anything from here any more: all have finished, or are silent for too long."""
@@ -92,7 +105,7 @@ class SitePost(Post):
                 if time.monotonic() > min(last + self.peer_timeout, self.leave_by):
                     break
                 found.lock.wait(LOOK)
-        self.close()
+        self._end("", "finished")
 
     def trade(
         self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
@@ -101,6 +114,7 @@ class SitePost(Post):
         if self.rehearses:
             return Pending.of(_rehearsed(outgoing, sizes))
         found = self.open()
+        self._count(outgoing)
         with found.lock:
             for other, data in outgoing.items():
                 if len(data) > self.exchange.limit:
@@ -155,8 +169,9 @@ class SitePost(Post):
     def _receive(self, found: Connections, other: int, number: int, size: int) -> bytes:
         peer, name = self.exchange.peers[other], self.exchange.name(other)
         began = time.monotonic()
-        with found.lock:
+        with self.events.waiting(name) as wait, found.lock:
             while (message := peer.inbox.take(number)) is None:
+                wait.goes_on()
                 if found.failure is not None:
                     raise Away([other], f"the connections of this site failed: {found.failure!r}") from found.failure
                 self._give_up(other, began)
@@ -167,6 +182,14 @@ class SitePost(Post):
         if len(message) != size:
             raise Away([other], f"{name} sent a message of {len(message)} bytes instead of {size}")
         return message
+
+    def _count(self, outgoing: Mapping[int, bytes]) -> None:
+        """Note the round of the messages that are sent now, for events."""
+        self.events.bytes = self.bytes_on_network
+        with suppress(wire.WireError):  # sums travel without a header
+            header = wire.frames.parse_header(next(iter(outgoing.values()), b""))
+            if header.variable != TALK:
+                self.events.round = header.number
 
     def _give_up(self, other: int, began: float) -> None:
         """Raise if there is no point in waiting for a member any longer."""
