@@ -10,12 +10,14 @@ import argparse
 import json
 import os
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from benchmarks.local_steps import page
+from benchmarks.local_steps.corpus import gather
 from benchmarks.local_steps.measuring import measure, task
 from benchmarks.local_steps.settings import CATALOGUE, DATA, SIZES, Setting
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,6 +28,9 @@ ROOT = Path(__file__).parents[2]
 def main() -> None:
     """Trials, finals, then the tables."""
     given = _arguments()
+    if given.gather:
+        gather(given.gather, SIZES[given.size].agents, SIZES[given.size].source_bytes)
+        return
     if not given.report:
         _run(given)
     results = json.loads(given.out.read_text())
@@ -45,8 +50,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="results (default: benchmarks/results/local_steps_SIZE.json)")
     parser.add_argument("--figure", type=Path, help="draw bits a byte against bytes into this file")
+    parser.add_argument("--gather", type=Path, help="keep this machine's texts in a folder, and end")
+    parser.add_argument("--texts", type=Path, help="a folder of gathered texts, instead of this machine's")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after that time")
     parser.add_argument("--report", action="store_true", help="only tables and figure of the results there are")
     given = parser.parse_args()
+    given.started = time.monotonic()
     given.out = given.out or ROOT / "benchmarks" / "results" / f"local_steps_{given.size}.json"
     names = given.methods.split(",") if given.methods else list(CATALOGUE)
     if unknown := set(names) - set(CATALOGUE):
@@ -87,7 +96,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def _empty(given: argparse.Namespace) -> dict[str, Any]:
     size = SIZES[given.size]
-    work = task(size, False)
+    work = task(size, False, given.texts)
     machine = {
         "processor": platform.machine(),
         "cores": os.cpu_count(),
@@ -109,9 +118,12 @@ def _do(jobs: list[Job], given: argparse.Namespace, results: dict[str, Any]) -> 
         everything = progress.add_task("runs", total=len(waiting))
         for setting, trial, mixed, seed in waiting:
             bar = progress.add_task(f"{setting.label}, {DATA[mixed]}", total=size.rounds)
+            if time.monotonic() > given.started + 60 * given.minutes:
+                return
             run = measure(
-                setting, trial, size, mixed, seed, given.device, lambda n, bar=bar: progress.update(bar, completed=n)
-            )
+                setting, trial, size, mixed, seed, given.device, lambda n, bar=bar: progress.update(bar, completed=n),
+                given.texts,
+            )  # fmt: skip
             results["runs"].append(run)
             _write(given.out, results)
             progress.remove_task(bar)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import shutil
+import subprocess
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,21 +42,48 @@ def _candidates() -> dict[str, list[Path]]:
     }
 
 
+def _bible(most: int) -> bytes:
+    """Debian's bible-kjv-text, as its program writes it."""
+    program = shutil.which("bible")
+    if program is None:
+        return b""
+    return subprocess.run([program, "-f", "gen1:1-rev22:21"], capture_output=True, check=True).stdout[:most]
+
+
 def _text(files: Sequence[Path], most: int) -> bytes:
     found = b""
     for path in files:
-        with gzip.open(path) if path.suffix == ".dz" else path.open("rb") as file:
+        with gzip.open(path) if path.suffix in (".dz", ".gz") else path.open("rb") as file:
             found += file.read(most)
         if len(found) >= most:
             break
     return found[:most]
 
 
-def sources(count: int, most: int) -> dict[str, bytes]:
+def _texts(most: int, folder: Path | None) -> Iterator[tuple[str, bytes]]:
+    """Names and texts, from a folder of gathered ones or from this machine."""
+    if folder is not None:
+        for path in sorted(folder.glob("*.gz")):
+            yield path.name.removesuffix(".gz").partition(" ")[2], _text([path], most)
+        return
+    yield "bible-kjv-text", _bible(most)
+    for name, files in _candidates().items():
+        yield name, _text(files, most)
+
+
+def gather(folder: Path, count: int, most: int) -> None:
+    """Keep the sources of this machine in a folder, for one that has fewer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, text) in enumerate(sources(count, most).items()):
+        beside = folder / f"{number:02d}.part"
+        beside.write_bytes(gzip.compress(text, mtime=0))
+        beside.replace(folder / f"{number:02d} {name}.gz")
+
+
+def sources(count: int, most: int, folder: Path | None = None) -> dict[str, bytes]:
     """So many sources of at most ``most`` bytes. Where there are fewer, the largest are cut in two."""
     found = {}
-    for name, files in _candidates().items():
-        text = _text(files, most)
+    for name, text in _texts(most, folder):
         if len(text) >= LEAST:
             found[name] = text
         if len(found) == count:
@@ -62,7 +91,7 @@ def sources(count: int, most: int) -> dict[str, bytes]:
     if 2 * len(found) < count:
         raise SystemExit(
             f"this machine has {len(found)} sources of text, and {count} agents need {-(-count // 2)}; install them with "
-            "apt-get install dict-gcide wordnet-base python3-doc"
+            "apt-get install dict-gcide wordnet-base python3-doc bible-kjv"
         )
     for name in sorted(found, key=lambda name: -len(found[name]))[: count - len(found)]:
         text = found.pop(name)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,11 +27,11 @@ AT_ONCE = 32  # windows of an evaluation in one pass
 class Task:
     """The model, every agent's windows, and those that nobody trains on."""
 
-    def __init__(self, size: Size, mixed: bool) -> None:
-        texts = sources(size.agents, size.source_bytes)
+    def __init__(self, size: Size, mixed: bool, folder: Path | None) -> None:
+        texts = sources(size.agents, size.source_bytes, folder)
         data, self.held_out = shards(list(texts.values()), size.agents, size.context, mixed, size.held_out)
         self.size, self.sources = size, {name: len(text) for name, text in texts.items()}
-        self.module = Transformer(size.width, size.blocks, size.heads, size.context)
+        self.module = Transformer(size.width, size.blocks, size.heads, size.context, getattr(torch, size.precision))
         self.problem = ModuleProblem(self.module, data, loss)
 
     def bits(self, rows: Tensor) -> list[float]:
@@ -56,9 +57,9 @@ class Task:
 
 
 @cache
-def task(size: Size, mixed: bool) -> Task:
-    """Read once."""
-    return Task(size, mixed)
+def task(size: Size, mixed: bool, folder: Path | None = None) -> Task:
+    """Read once. folder: of gathered texts; None for those of this machine."""
+    return Task(size, mixed, folder)
 
 
 def inner(size: Size, rate: float, plain: bool = False) -> docom.inner.Inner:
@@ -77,9 +78,10 @@ def measure(
     seed: int,
     device: str,
     step: Callable[[int], None],
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """The curve of one run; ``step`` is told of every round. A run whose numbers are no longer finite says so."""
-    work, started = task(size, mixed), time.process_time()
+    work, started = task(size, mixed, folder), time.perf_counter()
     rounds = _allreduce if setting.algorithm == "allreduce-adamw" else _rounds
     curve: list[dict[str, Any]] = []
     looks = {round(size.rounds * (i + 1) / size.looks) for i in range(size.looks)}
@@ -95,7 +97,7 @@ def measure(
     finite = finite and math.isfinite(curve[-1]["worst"])
     return {
         "setting": setting.name, "trial": trial, "mixed": mixed, "seed": seed, "finite": finite, "curve": curve,
-        "parameters": work.problem.dimension, "cpu_seconds": round(time.process_time() - started, 1),
+        "parameters": work.problem.dimension, "seconds": round(time.perf_counter() - started, 1),
     }  # fmt: skip
 
 

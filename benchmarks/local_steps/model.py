@@ -1,4 +1,4 @@
-"""A transformer that predicts the next byte."""
+"""A transformer that predicts the next byte. Its matrix products are in bf16 if asked for, all else in float32."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ from torch.nn import functional as F
 BYTES = 256
 
 
+class Matrix(nn.Linear):
+    """A matrix without a bias, in the precision of what it is multiplied with."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product."""
+        return F.linear(x, self.weight.to(x.dtype))
+
+
 class Block(nn.Module):
     """Attention and two layers, each after a norm and added to what came in."""
 
-    def __init__(self, width: int, heads: int, deep: int) -> None:
+    def __init__(self, width: int, heads: int, deep: int, precision: torch.dtype) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.precision = heads, precision
         self.norms = nn.ModuleList([nn.LayerNorm(width, bias=False) for _ in range(2)])
-        self.attend, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.wide, self.narrow = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.attend, self.out = Matrix(width, 3 * width), Matrix(width, width)
+        self.wide, self.narrow = Matrix(width, 4 * width), Matrix(4 * width, width)
         for layer in (self.out, self.narrow):
             nn.init.normal_(layer.weight, std=0.02 / math.sqrt(2 * deep))
         for layer in (self.attend, self.wide):
@@ -28,34 +39,44 @@ class Block(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """One block."""
         batch, length, width = x.shape
-        split = self.attend(self.norms[0](x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        split = self.attend(self.norms[0](x).to(self.precision)).reshape(
+            batch, length, 3, self.heads, width // self.heads
+        )
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
         found = scores.masked_fill(mask, -torch.inf).softmax(-1) @ value
         x = x + self.out(found.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(F.gelu(self.wide(self.norms[1](x))))
+        return x + self.narrow(F.gelu(self.wide(self.norms[1](x).to(self.precision))))
 
 
 class Transformer(nn.Module):
     """Bytes ``[batch, context]`` to scores of the next byte; input and output share their vectors."""
 
-    def __init__(self, width: int, blocks: int, heads: int, context: int) -> None:
+    def __init__(
+        self, width: int, blocks: int, heads: int, context: int, precision: torch.dtype = torch.float32
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
+        self.precision = precision
         self.byte, self.place = nn.Embedding(BYTES, width), nn.Embedding(context, width)
         for table in (self.byte, self.place):
             nn.init.normal_(table.weight, std=0.02)
-        self.blocks = nn.ModuleList([Block(width, heads, blocks) for _ in range(blocks)])
+        self.blocks = nn.ModuleList([Block(width, heads, blocks, precision) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, bias=False)
+        self.register_buffer("all_bytes", torch.arange(BYTES, dtype=torch.uint8), persistent=False)
         self.register_buffer("mask", torch.ones(context, context, dtype=torch.bool).triu(1), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Scores ``[batch, context, 256]``."""
         length = inputs.shape[-1]
-        x = self.byte(inputs.long()) + self.place.weight[:length]
+        vectors = self.byte.weight.to(self.precision)
+        which = (inputs.unsqueeze(-1) == self.all_bytes).to(
+            self.precision
+        )  # a product is repeatable on a GPU, a lookup is not
+        x = which @ vectors + self.place.weight[:length]
         for block in self.blocks:
             x = block(x, self.mask[:length, :length])
-        return F.linear(self.norm(x), self.byte.weight)
+        return F.linear(self.norm(x).to(self.precision), vectors).float()
 
 
 def loss(scores: Tensor, targets: Tensor) -> Tensor:

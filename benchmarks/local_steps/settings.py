@@ -12,7 +12,7 @@ DATA = ("one source", "mixed")
 class Size:
     """A model, its data, and how long it is trained.
 
-    rates: inner step sizes of AdamW that are tried. looks: how often a run is evaluated.
+    rates: inner step sizes of AdamW that are tried. looks: how often a run is evaluated. precision: of matrix products.
     """
 
     width: int
@@ -28,6 +28,7 @@ class Size:
     source_bytes: int
     held_out: int
     looks: int
+    precision: str = "float32"
 
 
 SIZES = {
@@ -36,7 +37,8 @@ SIZES = {
     # what two shared cores can do
     "0.1M": Size(64, 2, 4, 64, 2, 8, 30, 16, 1, (6e-3, 2e-3), 10**6, 128, 2),
     # what one H200 is for
-    "10M": Size(384, 6, 6, 256, 16, 16, 30, 100, 3, (1e-3, 4e-4), 2 * 10**7, 1024, 10),
+    "10M": Size(384, 6, 6, 256, 8, 8, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
+    "10M-16": Size(384, 6, 6, 256, 8, 16, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
 }
 
 
