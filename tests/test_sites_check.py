@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from docom.cli.app import app
 from docom.sites import Site
-from docom.sites.check import LinkFound, check
+from docom.sites.check import LinkFound, check, read
 from docom.sites.post import SitePost
 from sites import all_sites, federation
 from test_sites_post import exchange_along_links, expected, together
@@ -30,6 +30,10 @@ def test_links_that_are_ready_are_measured_at_both_ends(tmp_path: Path) -> None:
         assert link.up is not None
         assert link.down is not None
         assert min(link.up, link.down) > 1e5
+    kept = read(tmp_path / "b")
+    assert {name: (one["up"], one["down"], one["latency"]) for name, one in kept.items()} == {
+        link.name: (link.up, link.down, link.latency) for link in answers[1]
+    }
 
 
 def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:

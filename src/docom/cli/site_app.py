@@ -69,6 +69,29 @@ def site_check(
     sites.check(federation, name, sites.Where(key, folder, listen), seconds)
 
 
+@site_app.command("watch")
+def site_watch(
+    where: Annotated[
+        Path, typer.Argument(help="The folder of a site, a folder that holds those of several, or the members' file.")
+    ],
+    name: Annotated[str | None, typer.Option("--as", help="With a members' file: which of its members.")] = None,
+    port: Annotated[
+        int, typer.Option("--port", help="Port of this machine; 0 for any free one.", min=0, max=65535)
+    ] = 8517,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the page as it is now to this file, and serve nothing.")
+    ] = None,
+) -> None:
+    """Show a run between sites on a page of this machine, live; or a finished one. Ctrl-C ends it.
+
+    Loss and disagreement, what every site does, every link, what is sent next. Only programs of this machine can open the page,
+    and nothing can be changed there.
+    """
+    from docom.cli import watching
+
+    watching.watch(where, name, port, out)
+
+
 @site_app.command("run")
 def site_run(
     federation: File,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 from docom.ownership import owned
+from docom.runfolder import write_whole
 from docom.sites.connections import Connections
 from docom.sites.exchange import Exchange
 from docom.sites.frames import CHUNK
@@ -17,6 +21,7 @@ PINGS = 7
 UNDER_WAY = 16  # probes
 LOOK = 0.1
 CHECKED = "has checked its links"
+FILE = "links.json"  # in the site's folder: what was found, for programs
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,31 @@ def check(
         exchange = Exchange(site.federation, site.agent, new_session(site.folder), FACTS, note, checks=True)
         connections = Connections(site, exchange)
         try:
-            return _Check(site, exchange, connections, seconds, measure).all_links()
+            found = _Check(site, exchange, connections, seconds, measure).all_links()
         finally:
             connections.close()
+        keep(site.folder, found)
+        return found
+
+
+def keep(folder: Path, found: list[LinkFound]) -> None:
+    """Write what was found about links; of a link that is not ready the earlier measurement stays."""
+    now = time.time()
+    links = read(folder) | {link.name: asdict(link) | {"time": round(now, 3)} for link in found if link.ready}
+    write_whole(folder / FILE, json.dumps({"links": list(links.values())}, indent=1).encode())
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """What was measured last of every link of a site, by the name of the other end; empty if nothing was."""
+    try:
+        found = json.loads((folder / FILE).read_text(errors="replace"))["links"]
+        return {str(one["name"]): one for one in found if all(_positive(one[key]) for key in ("latency", "up", "down"))}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
 
 
 class _Check:

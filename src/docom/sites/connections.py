@@ -17,7 +17,7 @@ from typing import Any
 from docom.sites import needs
 from docom.sites.exchange import Exchange
 from docom.sites.federation import Address
-from docom.sites.frames import HEADER, LARGEST
+from docom.sites.frames import AROUND, HEADER, LARGEST
 from docom.sites.site import Site
 
 DOMAIN = b"docom"
@@ -31,7 +31,6 @@ RETRY = 0.01  # seconds until a full socket is tried again
 REST = 0.1  # seconds until a lost connection is opened again, less than libzmq itself would wait
 RECONNECT, SLOWEST_RECONNECT = 200, 10_000  # milliseconds
 LINGER = 2_000  # milliseconds for the last frames
-PER_FRAME = 9 + 33  # bytes that ZMTP and CURVE add to a frame
 
 
 class Connections:
@@ -172,11 +171,15 @@ class Connections:
                     done = self.exchange.send_due(self._send, now)
                     wait = self.exchange.next_time(now) if done else RETRY
                     wait = min(wait, REST) if self._dial_at else wait
+                    if not self.exchange.checks:
+                        self.exchange.traffic.write(self.site.folder, self.exchange, now)
                     self.lock.notify_all()
             with self.lock:
                 if self._linger:
                     self.exchange.tell_all(self._send, time.monotonic())
                     self.exchange.farewell(self._stopping, self._send)
+                if not self.exchange.checks:
+                    self.exchange.traffic.write(self.site.folder, self.exchange, time.monotonic(), at_once=True)
         except BaseException as error:
             with self.lock:
                 self.failure = error
@@ -325,7 +328,8 @@ class Connections:
             self._routes.pop(other, None)
             self.exchange.lost(other)
             return False
-        self.bytes_sent += len(data) + PER_FRAME
+        self.bytes_sent += len(data) + AROUND
+        self.exchange.traffic.of(other).sent += len(data) + AROUND
         return True
 
 

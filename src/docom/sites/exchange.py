@@ -18,6 +18,7 @@ from typing import Any
 from docom.sites import frames
 from docom.sites.federation import Federation, differences
 from docom.sites.frames import DATA, ECHO, FAREWELL, HELLO, PROBE, STATUS, BadFrame, Frame
+from docom.sites.now import Now
 from docom.sites.paths import Paths
 from docom.sites.streams import Inbox, OtherHistory, Outbox
 
@@ -93,6 +94,7 @@ class Exchange:
         self.echoes: list[tuple[int, int, float]] = []  # answers to own probes: from whom, number, when
         self.refusals: list[tuple[int, str]] = []
         self.passing: list[tuple[int, bytes]] = []
+        self.traffic = Now()
         self._hello = json.dumps({"facts": dict(self.federation.content) | dict(self.facts)}).encode()
         if len(self._hello) > frames.LONGEST_HELLO:
             raise ValueError(f"the facts of the run have {len(self._hello)} bytes; at most {frames.LONGEST_HELLO}")
@@ -106,6 +108,7 @@ class Exchange:
     def connected(self, other: int) -> bytes:
         """The greeting for a new connection to a neighbour."""
         self.counts["connections"] += 1
+        self.traffic.of(other).connections += 1
         return self._frame(other, HELLO, last=self.checks, piece=self._hello).to_bytes()
 
     def lost(self, other: int) -> None:
@@ -121,6 +124,7 @@ class Exchange:
     def came(self, previous: int, data: bytes | memoryview, now: float) -> bool:
         """Use a frame of the neighbour ``previous``, whose key is proven; whether it was a greeting, which is answered."""
         self.counts["frames"] += 1
+        self.traffic.of(previous).received += len(data) + frames.AROUND
         try:
             frame = frames.parse(data)
         except BadFrame as error:
@@ -219,7 +223,7 @@ class Exchange:
         if begins or peer.out.received > before:
             peer.progress, peer.patience = now, RESEND
         if frame.kind == STATUS and frame.last and peer.out.sent > frame.received:
-            peer.out.unsend(frame.received)
+            self._sends_again(frame.sender, frame.received)
         if frame.kind == STATUS:
             self._news(frame, now)
         elif frame.kind == FAREWELL:
@@ -234,6 +238,8 @@ class Exchange:
         elif frame.kind == ECHO:
             if self.checks:
                 self.echoes.append((frame.sender, frame.number, now))
+            else:
+                self.traffic.answered(frame.sender, frame.number, now)
         elif len(self.direct) < WINDOW:
             piece = bytes(frames.CHUNK) if frame.last else b""
             self.direct.append(
@@ -316,6 +322,8 @@ class Exchange:
             self._put(
                 send, other, self._farewell(other, f"{self.name(self.me)}: {self.name(other)} {why}", refuses=True)
             )
+        if not self.checks:
+            self.traffic.ask(self, now)
         while self.direct and self._send_direct(send):
             self.direct.pop(0)
         if self.checks:
@@ -358,7 +366,7 @@ class Exchange:
 
     def _send_pieces(self, other: int, hop: int, peer: Peer, send: Send, now: float) -> bool:
         if peer.out.under_way and now > peer.progress + peer.patience:
-            peer.out.unsend(peer.out.received)
+            self._sends_again(other, peer.out.received)
             peer.progress, peer.patience = now, min(2 * peer.patience, LONGEST_RESEND)
             self.counts["sent again"] += 1
         if not peer.out.under_way:
@@ -378,6 +386,12 @@ class Exchange:
                 return False
             self._acknowledged(other, peer, now)
         return True
+
+    def _sends_again(self, other: int, number: int) -> None:
+        """The pieces from this number on are sent again."""
+        out = self.peers[other].out
+        self.traffic.of(other).again += max(0, out.sent - number)
+        out.unsend(number)
 
     def _send_status(self, other: int, hop: int, peer: Peer, send: Send, now: float) -> bool:
         bits = sum(1 << member for member in self.finished) if other in self.neighbours else 0

@@ -41,6 +41,7 @@ RUN_SIZE = 16
 CHUNK = 2**16  # bytes: small enough that signs of life pass between the pieces of a large message on a slow line
 LONGEST_HELLO = 2**20 + 2**16
 LAST = 1
+AROUND = 9 + 33  # bytes that ZMTP and CURVE add to a frame
 
 DATA, STATUS, HELLO, PROBE, ECHO, FAREWELL = 1, 2, 3, 4, 5, 6
 KINDS = (DATA, STATUS, HELLO, PROBE, ECHO, FAREWELL)

@@ -190,6 +190,7 @@ class SitePost(Post):
             header = wire.frames.parse_header(next(iter(outgoing.values()), b""))
             if header.variable != TALK:
                 self.events.round = header.number
+                self.exchange.traffic.made(header.variable, header.number, header.length)
 
     def _give_up(self, other: int, began: float) -> None:
         """Raise if there is no point in waiting for a member any longer."""

@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from docom.sites.frames import CHUNK, Frame
 
@@ -67,6 +68,10 @@ class Outbox:
     def under_way(self) -> int:
         """Pieces that have been sent and not been acknowledged."""
         return max(0, self.sent - self.received)
+
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the kept pieces from this number on."""
+        return sum(len(piece.data) for piece in islice(self._kept, max(0, number - self.first), None))
 
     def add(self, message: bytes) -> None:
         """Append a message.
@@ -183,6 +188,11 @@ class Inbox:
     def bytes_waiting(self) -> int:
         """Bytes that have arrived and have not been taken."""
         return self._waiting
+
+    @property
+    def messages(self) -> int:
+        """Messages that have arrived completely since the stream began."""
+        return self._next
 
     def accept(self, frame: Frame) -> str | None:
         """Take a piece, or say why not: "repeated", "early", "damaged", "full", "other history"."""
