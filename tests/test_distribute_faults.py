@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from safetensors.torch import load_file
 
 from docom.runfolder import RunFolder
-from launching import TESTS, finish, start, torchrun
+from launching import TESTS, finish, free_port, start, torchrun
 
 STEPS, AT = 24, 13
 SETTINGS = {
@@ -223,8 +224,28 @@ def test_a_nan_is_named_before_it_is_sent(settings: Path, tmp_path: Path, undist
     found = complaints(done)
     assert len(found) == WORLD, done.stderr
     assert all(f"agent 2, step {AT}: NaN or infinity in the model" in line for line in found), found
+    assert set(re.findall(r"exitcode +: (-?\d+)", done.stderr)) == {"3"}, done.stderr
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["status"] == "diverged"
+    assert "NaN or infinity in the model" in summary["error"]
     assert checkpoints(tmp_path / "run") == [AT - 1, AT]
     resumed(settings, tmp_path / "run", undisturbed)
+
+
+def test_all_processes_of_a_run_that_diverged_end_with_its_status(tmp_path: Path) -> None:
+    """Its models are still numbers, so nothing stops it; only the first process has the records that say it."""
+    path = tmp_path / "wild.yaml"
+    path.write_text(
+        json.dumps(SETTINGS | {"algorithm": "dsgd", "hyper": {"lr": 10.0}, "compressor": "none", "steps": 8})
+    )
+    ranks, port = {}, str(free_port())
+    for rank in range(WORLD):  # a launcher tells the status of the first that ends, so each is started by itself
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        ranks[rank] = start([sys.executable, "-m", "docom", "run", str(path), "--out", str(tmp_path / "run")], **place)
+    said = [process.communicate(timeout=240) for process in ranks.values()]
+    assert [process.returncode for process in ranks.values()] == [3] * WORLD, said
+    assert "diverged: " in said[0][0].splitlines()[-1]
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(settings: Path, tmp_path: Path, undisturbed: Path) -> None:

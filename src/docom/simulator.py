@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from docom.conditions import Conditions
 from docom.diagnostics import Diagnostics
 from docom.experiment import Experiment
 from docom.inner import Inner
-from docom.loop import Progress, train
+from docom.load import Watch
+from docom.loop import Callback, Progress, Training, train
 from docom.metrics import measure
 from docom.problems import Problem
 from docom.records import Record, Run, stop_condition
@@ -113,13 +115,28 @@ def simulate(
         return seen if look is None else seen | look(training.state, training.step)
 
     with _progress(progress, steps, experiment.algorithm.name) as bar:
-        train(training, steps, measured, every, reached, seed, callback, bar)
+        train(training, steps, measured, every, reached, seed, _watching_the_load(callback, training), bar)
     run = experiment.finish(training)
     gamma = {name: found.gamma for name, found in experiment.measured.items()}
     run.saving = saver(
         training, experiment.problem, experiment.network, compressor, steps, seed, gamma, experiment.walk
     )
     return run
+
+
+def _watching_the_load(callback: Callback | None, training: Training) -> Callback | None:
+    """The callback, and a warning where other work keeps the cores of this run's threads busy."""
+    if training.oracle.agents.device.type != "cpu":
+        return callback
+    watch = Watch(torch.get_num_threads())
+
+    def called(record: Record) -> object:
+        note = watch()
+        if note is not None:
+            warnings.warn(note, stacklevel=4)  # the line that calls simulate
+        return callback(record) if callback is not None else None
+
+    return called
 
 
 def _progress(progress: bool | Progress, steps: int, label: str) -> Any:

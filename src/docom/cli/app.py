@@ -283,6 +283,7 @@ def tune(
     steps: Steps = None,
     seed: Seed = None,
     device: Device = None,
+    threads: Threads = None,
     data: Data = None,
     out: Out = None,
     plugin: Plugins = None,
@@ -293,8 +294,8 @@ def tune(
     """
     from docom.cli import commands, tuning
 
-    given = {"steps": steps, "seed": seed, "device": device, **commands.walk(inner, local_steps, overlap),
-             "conditions": conditions}  # fmt: skip
+    given = {"steps": steps, "seed": seed, "device": device, "threads": threads,
+             **commands.walk(inner, local_steps, overlap), "conditions": conditions}  # fmt: skip
     tuning.tune(what, algorithm, compressor, given, grid or [], trials, data, out, _command())
 
 

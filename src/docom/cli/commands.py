@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from docom import plugins, presets
+from docom import load, plugins, presets
 from docom.algorithms import ALGORITHMS, ASYNCHRONOUS, find
 from docom.algorithms.declarations import AUTO
 from docom.callbacks import needed
@@ -79,7 +79,7 @@ def run(
         warnings.showwarning = warn
         team = join(os.environ, launch.backend, launch.peer_timeout, config.device)
     if "threads" not in settings:
-        _look_at_the_load(config)
+        look_at_the_load(config)
     try:
         folder = launch.out or Path("runs") / slug(config)
         if (launch.resume or team.restarts > 0) and "threads" not in settings:
@@ -230,13 +230,11 @@ def walk(inner: str | None, local_steps: str | None, overlap: int | None) -> dic
     return found
 
 
-def _look_at_the_load(config: RunConfig) -> None:
+def look_at_the_load(config: RunConfig) -> None:
     """Say what to set where the cores are busy and nobody has said how many threads to take."""
-    from docom.runner.parts import busy_cores, note_on_threads
-
     threads = config.threads or 1
-    if threads > 1 and config.device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        note = note_on_threads(threads, *busy_cores())
+    if threads > 1 and config.device == "cpu" and load.CHOSEN not in os.environ:
+        note = load.note_on_threads(threads, *load.busy_cores())
         if note is not None:
             warn(note)
 

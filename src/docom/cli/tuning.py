@@ -13,7 +13,7 @@ from rich.table import Table
 
 from docom import presets
 from docom.algorithms import find
-from docom.cli.commands import INTERRUPTED, configure, console, data_folder, say, slug
+from docom.cli.commands import INTERRUPTED, configure, console, data_folder, look_at_the_load, say, slug
 from docom.cli.compare_file import NO_INNER
 from docom.config import RunConfig, parse_yaml, read
 from docom.inner import with_rate
@@ -42,6 +42,8 @@ def tune(
         raise FileExistsError(f"{folder} holds a search already; choose another --out")
     problem = config.build_problem(data_folder(data))
     search = Search(config, problem, paper_grid(config, problem.layout) | _grids(grids))
+    if given.get("threads") is None:
+        look_at_the_load(config)
     interrupted = False
     with TrialBar(search, min(limit or search.size, search.size), folder, command) as bar:
         try:

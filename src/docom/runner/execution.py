@@ -23,6 +23,7 @@ from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
 from docom.runner.summary import summarise
 from docom.team import Team
+from docom.transports import ExchangeError
 
 NEW, ANEW, AGAIN = "new", "anew", "again"
 
@@ -179,13 +180,15 @@ def _execute(
                 progress=progress if team.leads else None,
                 after_step=saver,
             )
-        except FloatingPointError as error:
-            if team.leads:
+        except (FloatingPointError, ExchangeError) as failed:
+            error = team.told(failed)  # where another process has diverged, this one ends as that one does
+            if team.leads and isinstance(error, FloatingPointError):
                 files.note(summary("diverged") | {"error": str(error)})
-            raise
+            raise error from None
         status = "interrupted" if saver.stopped else "finished" if training.step >= config.steps else "stopped"
         if team.leads and status == "finished" and ran_away(training.records) is not None:
             status = "diverged"
+        status = team.words_in_folder(status)[0]  # the first process has the records; all end with its status
         run = experiment.finish(training)
         mean = None if status == "interrupted" else all_agents(team).mean(run.x, whole.agents)
     if team.leads:

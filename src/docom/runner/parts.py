@@ -55,32 +55,6 @@ def measurement(
     return measured
 
 
-def note_on_threads(threads: int, busy: float, cores: int) -> str | None:
-    """What to set where other work keeps so many of the cores busy that a run's threads would wait for one another.
-
-    The number of threads decides the last bits of sums, so that it is left to the user and not taken from the load.
-
-    >>> note_on_threads(2, 0.1, 2)
-    >>> note_on_threads(4, 3.1, 4)
-    'other work keeps 3.1 of 4 cores busy: threads that wait for one another can slow a run down tens of times; set --threads 1'
-    """
-    free = max(1, round(cores - busy))
-    if threads <= free:
-        return None
-    return (
-        f"other work keeps {busy:.1f} of {cores} cores busy: threads that wait for one another can slow a run down tens of "
-        f"times; set --threads {free}"
-    )
-
-
-def busy_cores(seconds: float = 0.1) -> tuple[float, int]:
-    """How many cores the machine's processes use, measured for a moment in which this one waits, and how many there are."""
-    import psutil
-
-    cores = psutil.cpu_count() or 1
-    return psutil.cpu_percent(seconds) * cores / 100, cores
-
-
 @contextmanager
 def on_threads(count: int | None) -> Iterator[None]:
     """Set the number of CPU threads: sums over samples have as many parts, so the rounding depends on it."""

@@ -20,10 +20,14 @@ GRACE = 1.5  # seconds until all processes that can write notes have done so
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the failure began: the processes that have ended, or the one that wrote its cause."""
+    """Where the failure began: the processes that have ended, or the one that wrote its cause.
+
+    diverged: whether that cause is NaN or infinity.
+    """
 
     ranks: list[int]
     cause: str | None = None
+    diverged: bool = False
 
 
 class Board:
@@ -57,7 +61,7 @@ class Board:
                 if note is None:
                     silent.append(rank)
                 elif "cause" in note:
-                    return Origin([rank], str(note["cause"]))
+                    return Origin([rank], str(note["cause"]), note.get("diverged") is True)
                 else:
                     ahead += [int(other) for other in note.get("waits_for", [])]
             if time.monotonic() > deadline:

@@ -41,7 +41,10 @@ class Processes(Team):
         launch: see `Team`; only the first process needs it.
 
     run: bytes that identify this run, drawn by the first process: a frame of another run is refused.
+    raising: the error with which this process ends, once it was told to the others.
     """
+
+    raising: Exception | None = None
 
     def __init__(
         self,
@@ -173,20 +176,27 @@ class Processes(Team):
         signal.signal(signal.SIGTERM, before)
 
     def told(self, error: Exception) -> Exception:
-        """See `Team.told`: a process that lost others looks up who lost whom, until it comes to one that says why."""
+        """See `Team.told`; an error that was told before stays as it is."""
+        if self.raising is None or error is not self.raising:
+            self.raising = self._told(error)
+        return self.raising
+
+    def _told(self, error: Exception) -> Exception:
+        """A process that lost others looks up who lost whom, until it comes to one that says why."""
         if isinstance(error, ExchangeError) and self.n and not error.agents and error.ranks:
             error.agents = self._agents_of(error.ranks)
         if self.board is None:
             return error
         if not isinstance(error, PeerLost):
-            self.board.post_up({"cause": str(error)})
+            self.board.post_up({"cause": str(error), "diverged": isinstance(error, FloatingPointError)})
             return error
         self.board.post_up({"waits_for": error.ranks})
         origin = self.board.origin(error.ranks)
         if origin is None:
             return error
         if origin.cause is not None:
-            return _Told(f"{origin.cause} (said by rank {origin.ranks[0]})")
+            said = f"{origin.cause} (said by rank {origin.ranks[0]})"
+            return FloatingPointError(said) if origin.diverged else _Told(said)
         lost = PeerLost(self._agents_of(origin.ranks) if self.n else [], error.reason, origin.ranks)
         lost.step = error.step
         return lost
