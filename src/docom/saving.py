@@ -9,65 +9,39 @@ from typing import Any
 
 from torch import Tensor
 
+from docom.experiment import Experiment
 from docom.loop import Training
 from docom.presets import label
-from docom.problems import Problem
 from docom.provenance import provenance
 from docom.records import Record
 from docom.runfolder import RunFolder
-from docom.weights import Network
+from docom.summary import summarise
 
 NOTE = "# Made in Python by Run.save. The problem is an object there, so this file describes the run and cannot start it.\n"
+COMMAND = "docom.simulate in Python"
 
 
 def saver(
-    training: Training,
-    problem: Problem,
-    network: Network,
-    compressor: Any,
-    steps: int,
-    seed: int,
-    gamma: dict[str, Any],
-    walk: dict[str, Any],
+    experiment: Experiment, training: Training, compressor: Any, steps: int
 ) -> Callable[[Path, list[Record], Tensor], None]:
     """What `docom.Run.save` calls: all that a folder says of the run, without the run's own variables."""
-    algorithm = training.algorithm
+    algorithm, problem = training.algorithm, experiment.problem
     spec = "none" if compressor is None else compressor if isinstance(compressor, str) else repr(compressor)
     hyper = {field.name: getattr(algorithm, field.name) for field in fields(algorithm)}
-    ends = network.messages_per_round
-    messages = [
-        {
-            "variable": variable,
-            "bytes": channel.bytes_per_round / ends if ends else 0,
-            "rounds": channel.rounds,
-            "exchanges": channel.exchanges,
-        }
-        for variable, channel in training.channels.items()
-    ]
-    summary = {
-        "label": label(algorithm.name, spec) if isinstance(compressor, str) else algorithm.name,
+    asked = {
         "algorithm": algorithm.name,
+        "hyper": {name: value for name, value in hyper.items() if value is not None},
         "compressor": spec,
-        "topology": network.name,
-        "agents": problem.agents,
-        "dimension": problem.dimension,
-        "seed": seed,
+        "topology": experiment.network.name,
+        "seed": experiment.seed,
         "steps": steps,
-        "steps_done": training.step,
-        "status": "finished" if training.step >= steps else "stopped",
-        "command": "docom.simulate in Python",
-        "gamma": gamma,
-        "hyper": {name: str(value) for name, value in hyper.items() if value is not None},
-        **walk,
-        "degree": network.busiest,
-        "network": network.facts(),
-        "messages": messages,
-        **({} if training.timeline is None else {"clock": training.timeline.summary()}),
+        "label": label(algorithm.name, spec) if isinstance(compressor, str) else algorithm.name,
+        "preset": None,
     }
-    settings = {
-        key: summary[key] for key in ("algorithm", "hyper", "compressor", "topology", "agents", "steps", "seed")
-    }
-    settings |= walk
+    status = "finished" if training.step >= steps else "stopped"
+    summary = summarise(experiment, training, asked, status, COMMAND)
+    kept = ("algorithm", "hyper", "compressor", "topology", "agents", "steps", "seed")
+    settings = {key: summary[key] for key in kept} | experiment.walk
     settings["problem"] = {"name": type(problem).__name__, "dimension": problem.dimension}
     layout = problem.layout
 
@@ -75,7 +49,7 @@ def saver(
         import yaml
 
         files = RunFolder(folder)
-        files.create(NOTE + yaml.safe_dump(settings, sort_keys=False), provenance("docom.simulate in Python"))
+        files.create(NOTE + yaml.safe_dump(settings, sort_keys=False), provenance(COMMAND))
         for record in records:
             files.append(record)
         files.finish(summary | {"final": records[-1] if records else None}, mean, layout)

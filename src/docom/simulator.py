@@ -117,10 +117,7 @@ def simulate(
     with _progress(progress, steps, experiment.algorithm.name) as bar:
         train(training, steps, measured, every, reached, seed, _watching_the_load(callback, training), bar)
     run = experiment.finish(training)
-    gamma = {name: found.gamma for name, found in experiment.measured.items()}
-    run.saving = saver(
-        training, experiment.problem, experiment.network, compressor, steps, seed, gamma, experiment.walk
-    )
+    run.saving = saver(experiment, training, compressor, steps)
     return run
 
 

@@ -15,13 +15,14 @@ from docom.diagnostics import LOWER, diverging, ran_away
 from docom.distribute import all_agents, facts
 from docom.loop import Progress, train
 from docom.ownership import owned
+from docom.presets import label
 from docom.provenance import provenance
 from docom.records import Record, stop_condition
 from docom.runfolder import RunFolder
 from docom.runner.inspection import Inspector
 from docom.runner.parts import assemble, measurement, on_threads
 from docom.runner.saver import Saver
-from docom.runner.summary import summarise
+from docom.summary import summarise
 from docom.team import Team
 from docom.transports import ExchangeError
 
@@ -161,8 +162,13 @@ def _execute(
     saver = Saver(files, identity, checkpoint_seconds, team)
     inspector = Inspector(config, experiment, training, team, progress if team.leads else None)
 
+    names = ("algorithm", "hyper", "compressor", "topology", "seed", "steps", "preset")
+    asked = {"label": config.label or label(config.algorithm, config.compressor)}
+    asked |= {name: getattr(config, name) for name in names}
+
     def summary(status: str) -> dict[str, Any]:
-        return summarise(config, experiment, training, status, command, team) | inspector.summary()
+        told = summarise(experiment, training, asked, status, command)
+        return told | team.account() | inspector.summary()
 
     with saver.watching(), _keeping(files, training.records, tensorboard and team.leads) as keep:
         try:

@@ -1,44 +1,38 @@
-"""The summary of a run: summary.json."""
+"""The summary of a run: what a report needs to know about it besides its records."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from docom.channels import Channels
-from docom.config import RunConfig
 from docom.experiment import Experiment
 from docom.loop import Training
-from docom.presets import label
-from docom.team import Team
 
 
 def summarise(
-    config: RunConfig, experiment: Experiment, training: Training, status: str, command: str, team: Team
+    experiment: Experiment, training: Training, asked: Mapping[str, Any], status: str, command: str
 ) -> dict[str, Any]:
-    """What a report needs to know about a run besides its records."""
-    graph = experiment.network
+    """The same keys for every executor.
+
+    asked: the settings as the user gave them: label, algorithm, hyper, compressor, topology, seed, steps, preset.
+    """
+    network = experiment.network
     return {
-        "label": config.label or label(config.algorithm, config.compressor),
-        "algorithm": config.algorithm,
-        "compressor": config.compressor,
-        "topology": config.topology,
+        **asked,
+        "hyper": {name: str(value) for name, value in asked["hyper"].items()},
         "agents": experiment.problem.agents,
         "dimension": experiment.problem.dimension,
-        "seed": config.seed,
-        "steps": config.steps,
         "steps_done": training.step,
         "status": status,
         "command": command,
-        "preset": config.preset,
         "gamma": {name: found.gamma for name, found in experiment.measured.items()},
-        "hyper": {name: str(value) for name, value in config.hyper.items()},
         **experiment.walk,
-        "degree": graph.busiest,
-        "network": graph.facts(),
+        "degree": network.busiest,
+        "network": network.facts(),
         "messages": _messages(training.channels),
         "final": training.records[-1] if training.records else None,
         **({} if training.timeline is None else {"clock": training.timeline.summary()}),
-        **team.account(),
     }
 
 
