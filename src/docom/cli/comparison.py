@@ -254,21 +254,23 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "consensus_gap": ("gap", lambda value: f"{value:.2g}"),
     "test_accuracy_worst": ("test", lambda value: f"{100 * value:.1f}%"),
     "samples": ("samples", lambda value: f"{value / 1e3:,.0f}k"),
-    "bits": ("Mbit", lambda value: f"{value / 1e6:,.0f}"),
+    "bits": ("Mbit", lambda value: f"{value / 1e6:,.0f}" if value >= 1e7 else f"{value / 1e6:.2g}"),
 }
 
 
 def _table(jobs: list[Job]) -> Table:
     table = Table(title=f"after {max(job.step() for job in jobs):,} steps", title_justify="left")
     table.add_column("method", no_wrap=True)
-    for heading, _ in COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
     groups: dict[str, list[dict[str, float]]] = {}
     for job in jobs:
         groups.setdefault(job.config.label or job.label, []).append(RunFolder(job.folder).records()[-1])
+    measured = {name for finals in groups.values() for final in finals for name in final}
+    columns = {name: column for name, column in COLUMNS.items() if name in measured}
+    for heading, _ in columns.values():
+        table.add_column(heading, justify="right", no_wrap=True)
     for label, finals in groups.items():
         cells = []
-        for name, (_, shown) in COLUMNS.items():
+        for name, (_, shown) in columns.items():
             values = [final[name] for final in finals if name in final]
             cells.append(shown(sum(values) / len(values)) if values else "")
         table.add_row(Text(label), *cells)
