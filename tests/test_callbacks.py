@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -122,6 +123,59 @@ def test_what_is_not_installed_is_named(name: str, make: type) -> None:
         pytest.skip(f"{name} is installed")
     with pytest.raises(ValueError, match=rf"{name} is not installed; pip install 'docom\[{name}\]'"):
         make()
+
+
+MLFLOW = """
+import mlflow, torch
+import docom
+
+mlflow.set_tracking_uri("sqlite:///" + sys.argv[1] + "/runs.db")
+mlflow.create_experiment("gossip", artifact_location=sys.argv[1])
+mlflow.set_experiment("gossip")
+with mlflow.start_run() as shown:
+    run = simulated(docom.callbacks.MLflow({"lr": 0.01, "method": "dsgd"}))
+client = mlflow.MlflowClient()
+for key in run.records[0].keys() - {"step"}:
+    found = [(one.step, one.value) for one in client.get_metric_history(shown.info.run_id, key)]
+    assert found == [(record["step"], record[key]) for record in run.records], key
+assert client.get_run(shown.info.run_id).data.params == {"lr": "0.01", "method": "dsgd"}
+"""
+
+WANDB = """
+import docom
+
+callback = docom.callbacks.WandB(project="gossip", mode="offline", dir=sys.argv[1])
+run = simulated(callback)
+last = dict(callback.run.summary)
+callback.run.finish()
+assert last["_step"] == run.records[-1]["step"] == 20
+assert {key: last[key] for key in run.records[-1] if key != "step"} == {
+    key: value for key, value in run.records[-1].items() if key != "step"
+}
+(written,) = pathlib.Path(sys.argv[1]).glob("wandb/offline-run-*/run-*.wandb")
+assert written.stat().st_size > 0
+"""
+
+SIMULATED = """
+import pathlib, sys
+import torch
+
+def simulated(callback):
+    import docom
+    problem = docom.problems.LeastSquares(torch.randn(4, 20, 6), torch.randn(4, 20))
+    return docom.simulate(problem, docom.DSGD(lr=0.01), steps=20, eval_every=5, callback=callback)
+"""
+
+
+@pytest.mark.parametrize(("package", "program"), [("mlflow", MLFLOW), ("wandb", WANDB)])
+def test_the_packages_have_what_was_logged(package: str, program: str, tmp_path: Path) -> None:
+    """Each in a process of its own, where its threads end with it; nothing leaves the machine."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", SIMULATED + program, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_version_and_completion() -> None:

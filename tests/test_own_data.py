@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -74,6 +77,123 @@ def test_parquet_and_a_datasets_folder(table: pd.DataFrame, tmp_path: Path) -> N
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(DataError, match="no Parquet table"):
         read_samples(tmp_path / "bad.parquet", "y")
+
+
+def arrow_folder(folder: Path, table: Any, **state: Any) -> Path:
+    """As Dataset.save_to_disk leaves it."""
+    pyarrow = pytest.importorskip("pyarrow")
+    folder.mkdir(parents=True)
+    with pyarrow.ipc.new_stream(str(folder / "data.arrow"), table.schema) as file:
+        file.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]} | state))
+    return folder
+
+
+def test_classes_of_a_datasets_folder_have_their_names(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = pyarrow.table({"a": [0.5, 1.5, 2.5], "kind": [1, 0, 1], "y": [2, 0, 1], "site": [1, 1, 0]})
+    folder = arrow_folder(tmp_path / "set", rows)
+    labels = {"y": ["ant", "bee", "cow"], "site": ["Bern", "Lyon"], "kind": ["small", "large"]}
+    features = {name: {"names": names, "_type": "ClassLabel"} for name, names in labels.items()}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features | {"a": {"dtype": "float64"}}}))
+    found = read_samples(folder, "y", "site")
+    assert [found.classes[k] for k in found.targets] == ["cow", "ant", "bee"]
+    assert [found.groups[k] for k in found.agents] == ["Lyon", "Lyon", "Bern"]
+    assert found.inputs.tolist() == [[0.5, 1], [1.5, 0], [2.5, 1]], "an input stays a number"
+    (folder / "dataset_info.json").write_text("[]")  # an older version, or none: the numbers are the names
+    assert read_samples(folder, "y").classes == ("0", "1", "2")
+    (folder / "dataset_info.json").write_text(
+        json.dumps({"features": {"y": features["y"] | {"names": ["ant", "bee"]}}})
+    )
+    with pytest.raises(DataError, match=r"values are missing in y \(1\)"):
+        read_samples(folder, "y")
+
+
+def test_lists_of_numbers_are_inputs(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pictures = np.arange(24.0).reshape(4, 2, 3)
+    rows = {"x": pictures.tolist(), "y": [0, 1, 0, 1]}
+    found = read_samples(arrow_folder(tmp_path / "pictures", pyarrow.table(rows)), "y")
+    np.testing.assert_array_equal(found.inputs, pictures)
+    rows = {"x": pictures[:, 0].tolist(), "a": [9.0, 8.0, 7.0, 6.0], "y": [0, 1, 0, 1]}
+    found = read_samples(arrow_folder(tmp_path / "vectors", pyarrow.table(rows)), "y")
+    assert found.names == ("x[0]", "x[1]", "x[2]", "a")
+    np.testing.assert_array_equal(found.inputs, np.column_stack([pictures[:, 0], rows["a"]]))
+    for number, ragged in enumerate(([[1.0], [1.0, 2.0]], [["a"], ["b"]])):
+        folder = arrow_folder(tmp_path / str(number), pyarrow.table({"x": ragged, "y": [0, 1]}))
+        with pytest.raises(DataError, match="column 'x' holds lists that differ in length, or no numbers; --drop x"):
+            read_samples(folder, "y")
+
+
+def test_other_folders_of_datasets_are_told_apart(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    rows = pyarrow.table({"a": [1.0, 2.0], "y": [0, 1]})
+    for split in ("test", "train"):
+        arrow_folder(tmp_path / "all" / split, rows)
+    (tmp_path / "all/dataset_dict.json").write_text("{}")
+    with pytest.raises(DataError, match=r"holds the splits train, test; take one of them, such as .*train"):
+        read_samples(tmp_path / "all", "y")
+    chosen = arrow_folder(tmp_path / "chosen", rows, _indices_data_files=[{"filename": "indices.arrow"}])
+    with pytest.raises(DataError, match=r"save it again after flatten_indices\(\)"):
+        read_samples(chosen, "y")
+    (tmp_path / "hub/data").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"holds no images as .*, and no data set that save_to_disk has written"):
+        read_samples(tmp_path / "hub", "y", "site")
+
+
+REAL = """
+import sys
+import numpy as np
+from PIL import Image
+from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Value, disable_progress_bars
+from docom.data import read_samples, samples_of
+
+disable_progress_bars()
+folder, draw, n = sys.argv[1], np.random.default_rng(0), 40
+labels, numbers = draw.integers(0, 3, n), draw.normal(size=(n, 2))
+columns = {"a": numbers[:, 0], "b": numbers[:, 1], "y": labels, "site": draw.choice(["x", "z"], n).tolist()}
+plain = Dataset.from_dict(columns)
+named = plain.cast_column("y", ClassLabel(names=["ant", "bee", "cow"]))
+
+def check(found, order=np.arange(n), classes=("0", "1", "2")):
+    np.testing.assert_array_equal(found.inputs, numbers[order])
+    assert [found.classes[k] for k in found.targets] == [classes[k] for k in labels[order]]
+    assert [found.groups[k] for k in found.agents] == [columns["site"][k] for k in order]
+
+check(samples_of(plain, "y", "site"))
+plain.save_to_disk(folder + "/plain")
+check(read_samples(folder + "/plain", "y", "site"))
+named.save_to_disk(folder + "/named", num_shards=3)
+check(read_samples(folder + "/named", "y", "site"), classes=("ant", "bee", "cow"))
+check(samples_of(named, "y", "site"), classes=("ant", "bee", "cow"))
+order = draw.permutation(n)
+plain.select(order).save_to_disk(folder + "/chosen")
+check(read_samples(folder + "/chosen", "y", "site"), order)
+check(samples_of(plain.select(order), "y", "site"), order)
+DatasetDict(train=plain, test=plain).save_to_disk(folder + "/both")
+check(read_samples(folder + "/both/train", "y", "site"))
+for shape in ((8, 8), (8, 8, 3)):
+    pixels = draw.integers(0, 255, (n, *shape), dtype=np.uint8)
+    made = Dataset.from_dict({"picture": [Image.fromarray(one) for one in pixels], "y": labels})
+    made.save_to_disk(folder + "/" + "x".join(map(str, shape)))
+    expected = pixels[:, None] if len(shape) == 2 else pixels.transpose(0, 3, 1, 2)
+    for found in (read_samples(folder + "/" + "x".join(map(str, shape)), "y"), samples_of(made, "y")):
+        np.testing.assert_array_equal(found.inputs, expected)
+arrays = draw.normal(size=(n, 4, 5)).astype(np.float32)
+features = Features(x=Array2D((4, 5), "float32"), y=Value("int64"))
+made = Dataset.from_dict({"x": arrays.tolist(), "y": labels}, features=features)
+made.save_to_disk(folder + "/arrays")
+for found in (read_samples(folder + "/arrays", "y"), samples_of(made, "y")):
+    np.testing.assert_array_equal(found.inputs, arrays)
+print("the same samples")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("datasets") is None, reason="Hugging Face datasets are not installed")
+def test_what_the_package_of_hugging_face_writes(tmp_path: Path) -> None:
+    """In a process of its own, since the package warns when it is imported."""
+    done = subprocess.run([sys.executable, "-c", REAL, tmp_path], capture_output=True, text=True, check=False)
+    assert done.stdout == "the same samples\n", done.stderr
 
 
 def test_images(tmp_path: Path) -> None:

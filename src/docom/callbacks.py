@@ -77,4 +77,4 @@ class WandB:
 
     def __call__(self, record: Record) -> None:
         """Log one record."""
-        self.run.log(_measures(record), step=int(record["step"]))
+        self.run.log(_measures(record), step=int(record["step"]), commit=True)  # else it waits for the next record

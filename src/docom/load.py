@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-CHOSEN = "OMP_NUM_THREADS"  # whoever has set it has chosen the number of threads
+CHOSEN = "OMP_NUM_THREADS"  # where it is set, the user has chosen the number of threads
 ENOUGH = 1.0  # seconds over which a run in Python is watched before it says anything
 
 

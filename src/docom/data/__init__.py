@@ -11,7 +11,8 @@ from docom.data.files import DataError
 from docom.data.idx import read_idx, read_mnist
 from docom.data.leaf_json import LeafJson, read_leaf_json
 from docom.data.libsvm import read_libsvm, read_libsvm_set
-from docom.data.samples import Samples, read_samples, samples_of
+from docom.data.reading import read_samples, samples_of
+from docom.data.samples import Samples
 
 __all__ = [
     "DataError",

@@ -99,7 +99,9 @@ def add(name: str, source: Path | str, home: Path, replace: bool = False) -> Pat
         raise DataError(f"{name!r} cannot be added; a name is letters, digits, '.', '_', '-', and not 'synthetic'")
     source, target = existing(source), home / name
     if _files_of(name, target) and not replace:
-        raise DataError(f"{name} is already in {target}; remove that folder or ask to replace it")
+        raise DataError(
+            f"{name} is already in {target}; choose another name, or replace it (--replace; replace=True in Python)"
+        )
     form = _format(name, source)
     files = form.files(source, name)
     form.read(source, name)
