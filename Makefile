@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-slow test-all check bench docs clean help
+.PHONY: demo demo-sites test test-slow test-all check bench docs clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      run DoCoM and the baselines on the synthetic problem (a table and a figure)"
+	@echo "make demo-sites four sites with real keys on this machine; one is killed and started again (about a minute)"
 	@echo "make test      lint, types, layers and the test suite"
 	@echo "make test-slow the long tests only"
 	@echo "make test-all  everything: make test and the long tests"
@@ -28,6 +29,9 @@ $(DOCS_STAMP): $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/docom demo
+
+demo-sites: $(STAMP)
+	$(BIN)/docom site demo
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ from docom.sites import events, now
 from docom.sites.post import SitePost
 from docom.watch import find, listen, look, render
 from docom.watch.lanes import BINS, Span, bins, own_spans, seen_spans, sums
+from docom.watch.picture import draw
 from docom.watch.words import TEXTS, news
 from launching import start
 from sites import all_sites, federation
@@ -291,3 +292,35 @@ def test_sites_write_how_their_links_are(tmp_path: Path) -> None:
         link = look(find(tmp_path / name))["links"][0]
         assert link["there" if name == "a" else "back"]["bytes"] == mine["sent"]
     assert not os.path.exists(tmp_path / "a" / f"{now.FILE}.tmp")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_demonstration_kills_a_site_and_ends_by_itself(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    process = start([sys.executable, "-m", "docom", "site", "demo", "--out", str(out), "--steps", "300"])
+    said, errors = process.communicate(timeout=800)
+    assert process.returncode == 0, said + errors
+    assert "chur was killed" in said
+    state = look(find(out))
+    assert [site["status"] for site in state["sites"]] == ["has finished"] * 4
+    away = {site["name"]: site["seconds"].get("away", 0.0) for site in state["sites"]}
+    assert away["chur"] > 5
+    assert {name for name, seconds in away.items() if seconds > 0} == {"chur"}
+    (curve,) = state["curves"]["loss"]
+    assert curve["y"][-1] < curve["y"][0] / 5
+    assert (out / "page.png").read_bytes().startswith(b"\x89PNG")
+    assert "four-sites" in (out / "page.html").read_text()
+
+
+def test_a_picture_is_drawn_where_there_is_no_browser(tmp_path: Path) -> None:
+    records(write(tmp_path, "basel", RUN), {0: 2.0, 10: 1.0, 20: 0.5})
+    draw(look(find(tmp_path)), tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_demonstration_removes_nothing_of_others(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    done = CliRunner().invoke(app, ["site", "demo", "--out", str(tmp_path)])
+    assert isinstance(done.exception, FileExistsError)
+    assert (tmp_path / "mine.txt").read_text() == "mine"

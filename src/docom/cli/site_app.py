@@ -92,6 +92,17 @@ def site_watch(
     watching.watch(where, name, port, out)
 
 
+@site_app.command("demo")
+def site_demo(
+    steps: Annotated[int, typer.Option("--steps", help="Number of rounds.", min=30)] = 1500,
+    out: Annotated[Path, typer.Option("--out", help="Folder for all of it.")] = Path("demo-sites"),
+) -> None:
+    """Four sites on this machine with real keys; one is killed and started again while you watch. About a minute."""
+    from docom.cli import site_demo
+
+    site_demo.demo(out, steps)
+
+
 @site_app.command("run")
 def site_run(
     federation: File,

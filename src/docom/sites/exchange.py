@@ -213,13 +213,14 @@ class Exchange:
         if begins:
             peer.session, peer.asked_at, peer.damaged = frame.session, -1, 0
             peer.status_at = min(peer.status_at, now) if frame.kind != HELLO else peer.status_at
-        before = peer.out.received
+        before, sent = peer.out.received, peer.out.sent
         try:
             peer.out.heard(frame.received, frame.received_sum, frame.saved, begins)
         except OtherHistory as error:
             self._in_trouble(frame.sender, str(error))
             return
         peer.heard = now
+        self.traffic.of(frame.sender).again += max(0, sent - peer.out.sent) if begins else 0
         if begins or peer.out.received > before:
             peer.progress, peer.patience = now, RESEND
         if frame.kind == STATUS and frame.last and peer.out.sent > frame.received:

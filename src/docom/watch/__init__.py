@@ -8,8 +8,8 @@ notice who watches it.
 from __future__ import annotations
 
 from docom.watch.page import render
-from docom.watch.server import listen, serve
+from docom.watch.server import PORT, listen, serve
 from docom.watch.sources import Source, find
 from docom.watch.view import look
 
-__all__ = ["Source", "find", "listen", "look", "render", "serve"]
+__all__ = ["PORT", "Source", "find", "listen", "look", "render", "serve"]

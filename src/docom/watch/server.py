@@ -52,8 +52,10 @@ def listen(port: int = PORT) -> socket.socket:
     return found
 
 
-def serve(sources: Sequence[Source], at: socket.socket, ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve the page until Ctrl-C. ready: is told its address."""
+def serve(
+    sources: Callable[[], Sequence[Source]], at: socket.socket, ready: Callable[[str], None] = lambda url: None
+) -> None:
+    """Serve the page until Ctrl-C. sources: says at every look which sites there are. ready: is told the address."""
     try:
         import uvicorn
     except ImportError as error:
@@ -80,7 +82,7 @@ def serve(sources: Sequence[Source], at: socket.socket, ready: Callable[[str], N
         at.close()
 
 
-def application(sources: Sequence[Source], port: int, ending: asyncio.Event | None = None) -> Starlette:
+def application(sources: Callable[[], Sequence[Source]], port: int, ending: asyncio.Event | None = None) -> Starlette:
     """The page at ``/``, its state as JSON at ``/state`` and as server-sent events at ``/events``."""
     try:
         from starlette.applications import Starlette
@@ -90,7 +92,7 @@ def application(sources: Sequence[Source], port: int, ending: asyncio.Event | No
         raise ValueError(f"{MISSING} ({error})") from None
 
     async def seen() -> dict[str, Any]:
-        return await asyncio.to_thread(look, sources)
+        return await asyncio.to_thread(lambda: look(sources()))
 
     async def page(request: Request) -> Response:
         html = render(await seen(), live=True)
