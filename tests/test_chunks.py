@@ -17,6 +17,7 @@ from conftest import least_squares
 from docom import numerics, rng, wire
 from docom.compressors import ChunkTopK, NonFinite, Stamp, TopK, parse
 from docom.compressors.chunks import Tiles, lengths
+from docom.compressors.scopes import PerTensor
 from docom.compressors.values import BinMeans
 from docom.layout import Layout
 from docom.numerics import plain
@@ -295,3 +296,27 @@ def test_a_method_reaches_the_optimum_over_chunks() -> None:
     )
     first, last = run.records[0], run.records[-1]
     assert last["grad_norm_worst"] < 1e-3 * first["grad_norm_worst"]
+
+
+@pytest.mark.parametrize("how", [ChunkTopK(5, 4), ChunkTopK(5, 4, "bf16", whole=6), ChunkTopK(5, 4, "full", "short")])
+def test_tensors_of_one_shape_may_be_compressed_together(how: ChunkTopK, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: the same messages, entries and bytes."""
+    layout = Layout(((6, 9), (5,), (6, 9), (5,), (3, 4), (6, 9)))
+    x = torch.randn(3, layout.dimension, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    bound, when = how.bind(layout, torch.float64), stamp(3)
+    assert isinstance(bound, PerTensor)
+    expected = bound.compress(x, 0.1 * x, when, [])
+    entries = bound.sparse(expected, when)
+    monkeypatch.setattr(PerTensor, "_groups", lambda self, device: list(self.alike.values()))
+    assert len(bound.alike) < len(bound.parts)
+    found = bound.compress(x, 0.1 * x, when, [])
+    assert bound.encode(found) == bound.encode(expected)
+    together = bound.sparse(found, when)
+    assert (together is None) == (entries is None)
+    if entries is not None and together is not None:
+        assert torch.equal(together.indices, entries.indices)
+        assert torch.equal(together.values, entries.values)
+    x[1, 60] = float("nan")
+    with pytest.raises(NonFinite) as error:
+        bound.compress(x, None, when, [])
+    assert error.value.rows.tolist() == [False, True, False]

@@ -64,6 +64,43 @@ def test_top_k_keeps_exactly_what_the_definition_keeps(d: int, k: int, kind: str
     assert (flags == NEVER).all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["distinct", "ties", "mostly zero"])
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (300, 15), (2500, 64), (64, 64)])
+def test_the_largest_entries_of_short_rows_are_those_of_the_definition(
+    d: int, k: int, kind: str, dtype: torch.dtype
+) -> None:
+    x, hat = draw(3, d, dtype=dtype), draw(3, d, dtype=dtype, seed=1)
+    if kind == "ties":
+        x, hat = (2 * x).round() / 2, (2 * hat).round() / 2
+    if kind == "mostly zero":
+        x = hat.clone()
+        x[:, : d // 50 + 1] += 1
+    for copies in (hat, None):
+        for found, expected in zip(gpu.select_top(x, copies, k), plain.select_top(x, copies, k), strict=True):
+            assert torch.equal(found, expected)
+    for bad in (float("nan"), float("inf")):
+        x[1, d // 2] = bad
+        assert gpu.select_top(x, None, k)[2].tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sparse_rows_are_added_as_the_definition_does(dtype: torch.dtype) -> None:
+    indices = torch.stack([torch.randperm(2500, generator=torch.Generator().manual_seed(i))[:1100] for i in range(3)])
+    indices, values = indices.to(DEVICE, torch.int32), draw(3, 1100, dtype=dtype)
+    by = RowMix.from_dense(np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]))
+    out, gap = draw(3, 2500, dtype=dtype, seed=1), draw(2, 2500, dtype=dtype, seed=2)
+    for own in (None, torch.tensor([2, 0], device=DEVICE)):
+        hat = out.clone() if own is None else gap.clone()
+        expected, mixed = hat.clone(), gap.clone()
+        plain.add_selected(expected, mixed, indices, values, by, own, 0.7)
+        found = gap.clone()
+        gpu.add_selected(hat, found, indices, values, by, own, 0.7)
+        torch.testing.assert_close(hat, expected)
+        torch.testing.assert_close(found, mixed)
+    torch.testing.assert_close(gpu.sum_entries(values), plain.sum_entries(values))
+
+
 @pytest.mark.parametrize("scales", [(1.0, 1.01, 1.02, 1.0), (1.0, 1.3, 0.5, 0.0), (1.0, 1e-6, 1e6, 1e6)])
 @pytest.mark.parametrize("kind", ["distinct", "ties", "crowd"])
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -60,6 +60,7 @@ class Bound(ABC):
     bits: int
     num_bytes: int
     lossless: ClassVar[bool] = False  # True if Q(x) = x, so that nothing needs to be accumulated
+    draws: bool = True  # False if a message depends on nothing but its row: not on the stamp, nor on earlier messages
 
     @abstractmethod
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:

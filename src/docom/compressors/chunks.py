@@ -16,7 +16,7 @@ from docom import wire
 from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, check_whole
 from docom.compressors.codecs import check_length
 from docom.compressors.scopes import PerTensor, per_tensor
-from docom.compressors.values import ValueCode, value_code
+from docom.compressors.values import Quantised, ValueCode, value_code
 from docom.layout import Layout, as_matrix
 from docom.numerics import select_top
 
@@ -121,11 +121,19 @@ class Tiles:
         used = np.arange(self.width) < self.sizes[:, None]
         self.padding = torch.from_numpy(~used.ravel()) if padded else None
         self.in_order = bool((np.diff(order[used.ravel()]) > 0).all())
+        self._copies: dict[torch.device, tuple[Tensor, Tensor | None]] = {}
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """`order` and `padding` on a device, copied there once."""
+        if device not in self._copies:
+            self._copies[device] = self.order.to(device), None if self.padding is None else self.padding.to(device)
+        return self._copies[device]
 
     def take(self, x: Tensor) -> Tensor:
         """The rows' numbers in the order of the chunks, ``[m, chunks * width]``, with zeros in the padding."""
-        taken = x.index_select(1, self.order.to(x.device))
-        return taken if self.padding is None else taken.masked_fill_(self.padding.to(x.device), 0)
+        order, padding = self.on(x.device)
+        taken = x.index_select(1, order)
+        return taken if padding is None else taken.masked_fill_(padding, 0)
 
 
 class BoundChunkTopK(Bound):
@@ -151,6 +159,7 @@ class BoundChunkTopK(Bound):
         self.index_bytes = self._index_bytes()
         self.bits = self.k * self.index_width + self.code.bits
         self.num_bytes = self.index_bytes + self.code.num_bytes
+        self.draws = isinstance(self.code, Quantised)
 
     def _index_bytes(self) -> int:
         if self.short:
@@ -189,7 +198,7 @@ class BoundChunkTopK(Bound):
 
     def _entries(self, message: Sparse) -> Tensor:
         """The tensor's entries at the places of a message."""
-        order = self.tiles.order.to(message.indices.device)
+        order, _ = self.tiles.on(message.indices.device)
         return order[message.indices.flatten().to(torch.int64)].reshape(message.indices.shape)
 
     def encode(self, message: Sparse) -> list[bytes]:

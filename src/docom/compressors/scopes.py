@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,9 +20,13 @@ def per_tensor(compressor: Compressor, layout: Layout, dtype: torch.dtype, whole
     Biases and the scales of norms are a small part of a model with a large effect on its output.
     """
     parts = []
+    of_shape: dict[tuple[int, ...], Bound] = {}  # tensors of one shape share what does not depend on their number
     for shape, span in layout.spans():
         small = span.stop - span.start <= whole
-        parts.append((span, (Identity() if small else compressor).bind(Layout((shape,)), dtype)))
+        bound = of_shape.get(shape) or (Identity() if small else compressor).bind(Layout((shape,)), dtype)
+        if not bound.draws:
+            of_shape[shape] = bound
+        parts.append((span, bound))
     return PerTensor(parts, dtype)
 
 
@@ -41,10 +45,17 @@ def smaller_per_tensor(one: Compressor, layout: Layout, numbers: int, dtype: tor
 
 
 class PerTensor(Bound):
-    """One message made of a message per tensor; its contraction is that of the worst tensor."""
+    """One message made of a message per tensor; its contraction is that of the worst tensor.
+
+    On a GPU, tensors of one shape are compressed together, as rows of one call: starting a kernel for each of them costs more
+    than the work. Their messages are the same.
+    """
 
     def __init__(self, parts: list[tuple[slice, Bound]], dtype: torch.dtype) -> None:
         self.parts, self.dtype = parts, dtype
+        self.alike: dict[int, list[int]] = {}  # numbers of the parts that share a bound
+        for number, (_, bound) in enumerate(parts):
+            self.alike.setdefault(id(bound), []).append(number)
         self.dimension = sum(bound.dimension for _, bound in parts)
         deltas = [bound.delta for _, bound in parts]
         self.delta = None if None in deltas else min(delta for delta in deltas if delta is not None)
@@ -55,16 +66,31 @@ class PerTensor(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> tuple[Any, ...]:
         """See `Bound.compress`."""
-        message, nonfinite = [], torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        for number, (span, bound) in enumerate(self.parts):
-            part = x[:, span].contiguous(), None if hat is None else hat[:, span].contiguous()
+        message: list[Any] = [None] * len(self.parts)
+        nonfinite = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        for numbers in self._groups(x.device):
+            bound, count = self.parts[numbers[0]][1], len(numbers)
+            rows, copies = self._rows(x, numbers), None if hat is None else self._rows(hat, numbers)
             try:
-                message.append(bound.compress(*part, stamp.part(number), memory))
+                found = bound.compress(rows, copies, stamp.part(numbers[0]), memory)
             except NonFinite as error:
-                nonfinite |= error.rows
+                nonfinite |= error.rows.reshape(-1, count).any(dim=1)
+                continue
+            for place, number in enumerate(numbers):
+                message[number] = found if count == 1 else every(found, place, count)
         if bool(nonfinite.any()):
             raise NonFinite(nonfinite)
         return tuple(message)
+
+    def _groups(self, device: torch.device) -> list[list[int]]:
+        """Numbers of the parts that are treated together."""
+        together = list(self.alike.values())
+        return together if device.type == "cuda" else [[number] for numbers in together for number in numbers]
+
+    def _rows(self, x: Tensor, numbers: list[int]) -> Tensor:
+        """Some tensors of all rows, as rows of their own: those of the first row come first."""
+        pieces = [x[:, self.parts[number][0]] for number in numbers]
+        return pieces[0].contiguous() if len(pieces) == 1 else torch.stack(pieces, dim=1).flatten(0, 1)
 
     def decompress(self, message: tuple[Any, ...], stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""
@@ -78,13 +104,18 @@ class PerTensor(Bound):
 
     def sparse(self, message: tuple[Any, ...], stamp: Stamp) -> Sparse | None:
         """See `Bound.sparse`: tensors lie one after the other, so their indices stay ascending."""
-        indices, values = [], []
-        for number, ((span, bound), part) in enumerate(zip(self.parts, message, strict=True)):
-            sparse = bound.sparse(part, stamp.part(number))
+        indices: list[Tensor] = [torch.empty(0)] * len(self.parts)
+        values = list(indices)
+        first = message[0].values if isinstance(message[0], Sparse) else None
+        for numbers in self._groups(torch.device("cpu") if first is None else first.device):
+            bound, count = self.parts[numbers[0]][1], len(numbers)
+            whole = message[numbers[0]] if count == 1 else joined([message[number] for number in numbers])
+            sparse = bound.sparse(whole, stamp.part(numbers[0]))
             if sparse is None:
                 return None
-            indices.append(sparse.indices.to(torch.int64) + span.start)
-            values.append(sparse.values)
+            for place, number in enumerate(numbers):
+                indices[number] = sparse.indices[place::count].to(torch.int64) + self.parts[number][0].start
+                values[number] = sparse.values[place::count]
         return Sparse(torch.cat(indices, dim=1), torch.cat(values, dim=1))
 
     def encode(self, message: tuple[Any, ...]) -> list[bytes]:
@@ -100,3 +131,28 @@ class PerTensor(Bound):
             parts.append(bound.decode([buffer[start : start + bound.num_bytes] for buffer in buffers]))
             start += bound.num_bytes
         return tuple(parts)
+
+
+def every(message: Any, first: int, step: int) -> Any:
+    """Row ``first`` of a message and every ``step``-th after it."""
+    return _mapped([message], lambda rows: rows[0][first::step])
+
+
+def joined(messages: list[Any]) -> Any:
+    """Messages of as many rows each as one, in which all first rows come before all second ones."""
+    return _mapped(messages, lambda rows: torch.stack(rows, dim=1).flatten(0, 1))
+
+
+def _mapped(messages: list[Any], change: Callable[[list[Tensor]], Tensor]) -> Any:
+    """The message that has, in the place of every tensor, what ``change`` makes of those in the given ones."""
+    one = messages[0]
+    if isinstance(one, Tensor):
+        return change(messages)
+    if isinstance(one, Sparse):
+        return Sparse(
+            *(_mapped([getattr(m, name) for m in messages], change) for name in ("indices", "values", "code"))
+        )
+    if isinstance(one, tuple):
+        return tuple(_mapped(list(parts), change) for parts in zip(*messages, strict=True))
+    assert one is None, f"a message that does not depend on its stamp is made of tensors, got {type(one).__name__}"
+    return None

@@ -12,18 +12,15 @@ from docom.numerics.gpu.combination import combine, combine_in_turn
 from docom.numerics.gpu.mixing import mix, note_nonfinite
 from docom.numerics.gpu.quantisation import update_quantised
 from docom.numerics.gpu.selection import update_top
+from docom.numerics.gpu.sparse import add_selected, add_sparse, mix_sparse, select_top, sum_entries
 from docom.numerics.plain import (
     add_quantised,
-    add_selected,
-    add_sparse,
     dequantise,
-    mix_sparse,
     nonfinite_rows,
     orthonormalise,
     product,
     product_transposed,
     quantise,
-    select_top,
     sum_absolute,
     sum_squares,
 )
@@ -45,6 +42,7 @@ __all__ = [
     "quantise",
     "select_top",
     "sum_absolute",
+    "sum_entries",
     "sum_squares",
     "update_quantised",
     "update_top",
