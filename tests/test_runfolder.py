@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from docom.cli.comparison import Job
 from docom.config import RunConfig, dump, read
 from docom.layout import Layout
 from docom.records import Record
@@ -322,6 +323,36 @@ def test_a_run_without_its_config_goes_on_from_its_checkpoint(straight: Path, tm
         execute(CONFIG, folder, tmp_path, True, first)
     assert [record["step"] for record in timeless(folder)] == [0, 4, 8]
     assert execute(CONFIG, folder, tmp_path, True).status == "finished"
+    assert same(folder, straight)
+
+
+@pytest.mark.parametrize("written", [1, 2, 3])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_ended_while_it_starts_is_started_again(
+    written: int, resume: bool, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after so many of its first files: nothing was measured, so nothing is asked for."""
+    folder, names = tmp_path / "run", list[str]()
+
+    def write(files: RunFolder, name: str, data: bytes) -> None:
+        if len(names) == written:
+            raise Killed
+        names.append(name)
+        write_whole(files.path / name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "_write", write)
+        with pytest.raises(Killed):
+            execute(CONFIG, folder, tmp_path)
+    assert len(RunFolder(folder).there()) == written
+    complete = written == 3  # with its settings it is a run
+    assert RunFolder(folder).only_begun() == (not complete)
+    assert not Job("", CONFIG, folder).in_the_way, "a comparison that was interrupted then continues"
+    if complete and not resume:
+        with pytest.raises(FileExistsError, match="holds a run already; add --resume"):
+            execute(CONFIG, folder, tmp_path)
+        return
+    assert execute(CONFIG, folder, tmp_path, resume=resume).status == "finished"
     assert same(folder, straight)
 
 

@@ -53,6 +53,15 @@ class RunFolder:
         names = [name for name in FILES if os.path.lexists(self.path / name)]  # includes broken symbolic links
         return names + ["checkpoint"] * bool(self._saved()) + ["tensorboard"] * bool(self._event_files())
 
+    def only_begun(self) -> bool:
+        """Whether a process was ended while it started a run here: it has written where the run comes from, and nothing else.
+
+        No settings, no records: to start again loses nothing.
+        """
+        metrics = self.path / "metrics.jsonl"
+        unmeasured = not os.path.lexists(metrics) or (metrics.is_file() and metrics.stat().st_size == 0)
+        return set(self.there()) <= {"provenance.json", "metrics.jsonl"} and unmeasured and self._is_ours()
+
     @property
     def events(self) -> Path:
         """The folder of TensorBoard's event files."""

@@ -60,7 +60,8 @@ class Job:
     def in_the_way(self) -> bool:
         """Whether its folder holds something else."""
         asked = self.wanted.exists() and self.wanted.read_text(errors="replace") != dump(self.config)
-        return not self.begun and (asked or bool(RunFolder(self.folder).there()))
+        files = RunFolder(self.folder)
+        return not self.begun and (asked or bool(files.there() and not files.only_begun()))
 
     def start(self, home: Path, overwrite: bool, tensorboard: bool) -> None:
         """Run it in a process of its own, on one thread: other runs have the other cores."""

@@ -26,7 +26,7 @@ from docom.summary import summarise
 from docom.team import Team
 from docom.transports import ExchangeError
 
-NEW, ANEW, AGAIN = "new", "anew", "again"
+NEW, REPLACING, CONTINUING = "new", "replacing", "continuing"
 
 
 @dataclass
@@ -83,7 +83,7 @@ def execute(
     with team.one_fate(), on_threads(config.threads), owned(folder) if team.leads else nullcontext():
         # The first process checks the folder, before any process writes.
         found = team.words_in_folder(_looked_at(config, files, resume, overwrite, team) if team.leads else "")[0]
-        if found not in (NEW, ANEW, AGAIN):
+        if found not in (NEW, REPLACING, CONTINUING):
             records = files.records()
             with _keeping(files, records, tensorboard and team.leads):
                 pass  # the event files of a run that has ended
@@ -96,8 +96,8 @@ def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: boo
     written, taken, folder = files.config(), files.there(), files.path
     if team.restarts and team.launch and files.launch() == team.launch:  # this launch began the run itself
         resume, overwrite = written is not None, written is None
-    if overwrite:
-        return ANEW
+    if overwrite or files.only_begun():
+        return REPLACING
     if resume and not taken:
         raise FileNotFoundError(f"{folder} holds no run to continue; leave out --resume to start one")
     if not taken:
@@ -112,13 +112,13 @@ def _looked_at(config: RunConfig, files: RunFolder, resume: bool, overwrite: boo
             f"{folder} holds a run already; add --resume to continue it, --overwrite to remove it, or choose another --out"
         )
     if written is None:
-        return AGAIN  # its checkpoint says whether it belongs to this run
+        return CONTINUING  # its checkpoint says whether it belongs to this run
     if written != dump(config):
         raise ValueError(
             f"{folder} holds a run with other settings ({_differences(written, config)}); "
             "choose another --out, or the same settings"
         )
-    return files.ended() or AGAIN
+    return files.ended() or CONTINUING
 
 
 def _execute(
@@ -136,7 +136,7 @@ def _execute(
     whole = config.build_problem(home)
     experiment = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
     identity: dict[str, Any] = {"config": config.to_dict()}
-    if found == AGAIN and checkpoint.found(files.checkpoints):
+    if found == CONTINUING and checkpoint.found(files.checkpoints):
         team.rehearse()
     if team.world > 1:
         gammas = {f"measured {name}": repr(found.gamma) for name, found in experiment.measured.items()}
@@ -147,7 +147,7 @@ def _execute(
             identity |= {"agent": team.rank, **{name: everything[name] for name in ("data", "graph")}}
     training = experiment.begin(team.transport(experiment.network, experiment.device))
     before = None
-    if found == AGAIN:
+    if found == CONTINUING:
         before = checkpoint.restore(training, files.checkpoints, identity, team.words_in_folder, not team.shares_folder)
     if before is not None:
         team.carry(before.counts)
@@ -233,7 +233,7 @@ def _divergence(records: list[Record]) -> str | None:
 
 def _begin(files: RunFolder, config: RunConfig, command: str, found: str, team: Team) -> None:
     """Start the folder, and remove the files of a run that is overwritten."""
-    if found == AGAIN and files.config() is None:
+    if found == CONTINUING and files.config() is None:
         raise FileExistsError(
             f"{files.path} holds {', '.join(files.there())}, but neither config.yaml nor a checkpoint to continue from; "
             "add --overwrite to remove them, or choose another --out"

@@ -4,8 +4,8 @@ A process advances together with its neighbours only: while one waits after step
 process at distance k cannot finish step s + k. So a process that requests a meeting proposes the step ``s + distance + 1``, where
 ``distance`` is the largest in the network, and waits until all have received the proposal: none can have passed that step before.
 
-A process that knows of a meeting proposes none. That meeting comes from a process which is ahead of it by at most ``distance - 1``
-steps, so a request after step s is met by step ``s + 2 distance`` at the latest.
+A process that knows of a meeting proposes none. That meeting comes from a process which is ahead of it by at most
+``distance - 1`` steps, so a request after step s is met by step ``s + 2 distance`` at the latest.
 """
 
 from __future__ import annotations
