@@ -143,6 +143,7 @@ def test_processes_leave_the_folder_that_the_simulator_leaves(settings: Path, tm
 # --- MPI ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mpi_gives_the_numbers_of_the_simulator(settings: Path, tmp_path: Path, simulated: Path) -> None:
     folder = tmp_path / "run"
     command = [

@@ -810,7 +810,9 @@ def test_what_selections_keep_is_bounded() -> None:
     assert kept < 3 * 3 * 4 * 2100
 
 
-@pytest.mark.parametrize("chosen", ["before import", "after import", "environment"])
+@pytest.mark.parametrize(
+    "chosen", ["environment", *(pytest.param(one, marks=pytest.mark.slow) for one in ("before import", "after import"))]
+)
 def test_the_kernels_leave_torchs_number_of_threads_alone(chosen: str) -> None:
     """Numba and torch may share one OpenMP: starting numba's threads must not change how many torch uses."""
     code = [

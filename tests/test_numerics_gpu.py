@@ -98,9 +98,11 @@ def test_sparse_rows_are_added_as_the_definition_does(dtype: torch.dtype) -> Non
         gpu.add_selected(hat, found, indices, values, by, own, 0.7)
         torch.testing.assert_close(hat, expected)
         torch.testing.assert_close(found, mixed)
-    torch.testing.assert_close(gpu.sum_entries(values), plain.sum_entries(values))
+    for kind in ("sum_entries", "sum_squares"):
+        torch.testing.assert_close(getattr(gpu, kind)(values), getattr(plain, kind)(values))
 
 
+@pytest.mark.slow  # the interpreter takes seconds for each
 @pytest.mark.parametrize("scales", [(1.0, 1.01, 1.02, 1.0), (1.0, 1.3, 0.5, 0.0), (1.0, 1e-6, 1e6, 1e6)])
 @pytest.mark.parametrize("kind", ["distinct", "ties", "crowd"])
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -197,6 +197,7 @@ def test_a_live_run_is_neither_resumed_nor_overwritten(endless: Path, tmp_path: 
     assert execute(short, tmp_path / "run", tmp_path, overwrite=True).status == "finished"
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_launcher_that_was_killed(endless: Path, tmp_path: Path) -> None:
     command = torchrun(2, "-m", "docom", "run", str(endless), "--out", str(tmp_path / "run"))
     launcher = start(command)
@@ -212,6 +213,7 @@ def test_workers_end_with_a_launcher_that_was_killed(endless: Path, tmp_path: Pa
     assert execute(short, tmp_path / "run", tmp_path, overwrite=True).status == "finished"
 
 
+@pytest.mark.slow
 def test_a_restart_by_torchrun_is_no_resume_of_what_was_there(tmp_path: Path) -> None:
     """A folder that was in use before stays refused, although the launcher starts the processes a second time."""
     config, folder = tmp_path / "run.yaml", tmp_path / "run"
@@ -225,7 +227,7 @@ def test_a_restart_by_torchrun_is_no_resume_of_what_was_there(tmp_path: Path) ->
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_runs_of_a_comparison_end_with_it(tmp_path: Path, number: int) -> None:
     """Told to end, it has them save; killed, it takes them along."""
     out, folder = tmp_path / "out", tmp_path / "out/dsgd-none/seed-0"

@@ -97,6 +97,7 @@ def forget() -> None:
     registry.ORIGIN.clear()
 
 
+@pytest.mark.slow
 def test_a_file_works_in_every_command(mine: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
     out = tmp_path / "out"
     status, text, errors = call("run", "my-preset", "--plugin", mine, "--out", out / "one", "--threads", 1)

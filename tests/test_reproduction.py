@@ -17,6 +17,8 @@ from docom.records import Record
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 
+pytestmark = pytest.mark.slow
+
 
 def records_of(
     preset: Preset, setting: Setting, steps: int, every: int, home: Path, evaluated: int | None = None

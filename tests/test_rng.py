@@ -252,6 +252,7 @@ def drawn(home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", DRAW], env=environment, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.slow
 def test_compiled_kernels_are_kept_in_a_folder_of_the_users_own(tmp_path: Path) -> None:
     """Numba unpickles them; nobody else may write there, and what others could have written is not read."""
     home = tmp_path / "docom-kernels"
@@ -269,6 +270,7 @@ def test_compiled_kernels_are_kept_in_a_folder_of_the_users_own(tmp_path: Path) 
     assert all(path.read_bytes() == b"no pickle" for path in kept)
 
 
+@pytest.mark.slow
 def test_a_link_in_the_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "docom-kernels").symlink_to(tmp_path / "elsewhere")

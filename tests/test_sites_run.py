@@ -78,6 +78,7 @@ def simulated(path: Path, folder: Path) -> dict[str, Any]:
     return {"rows": rows(folder), "records": outcome.records}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_sites_compute_what_the_simulator_computes_though_some_are_killed_or_stopped(tmp_path: Path) -> None:
     path = federation(

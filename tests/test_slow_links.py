@@ -49,6 +49,7 @@ def measured() -> dict[str, dict[str, Any]]:
 # --- hosts on one machine ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_counted_bytes_are_those_of_the_interfaces(name: str, measured: dict[str, dict[str, Any]]) -> None:
     """Within 3%, headers of packets apart: the interfaces count those, and say how many packets there were."""

@@ -160,7 +160,8 @@ def test_b_full_gradients_converge_linearly_and_at_least_as_fast_as_predicted() 
             assert row["rate"] <= row["predicted"]
 
 
-@pytest.mark.parametrize("problem", [pytest.param("quadratic", marks=pytest.mark.slow), "sigmoid"])
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["quadratic", "sigmoid"])
 def test_c_momentum_gives_a_steeper_slope(problem: str) -> None:
     study = find("slopes")
     found = {row["method"]: row for row in study.parts[problem](**study.quick[problem])}
@@ -202,6 +203,7 @@ def test_d_heterogeneity_matters_to_the_others_only() -> None:
             assert growth["low"] > 20
 
 
+@pytest.mark.slow
 def test_e_network_and_compressor_matter_less_and_less() -> None:
     rows = find("network").run(quick=True)["network"]
     ratios = {row["what"]: [r["value"] for r in row["ratios"]] for row in rows if "ratios" in row}

@@ -87,6 +87,7 @@ def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(out.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["mpi", pytest.param("gloo", marks=pytest.mark.slow)])
 def test_optimizers_under_mpirun(backend: str, tmp_path: Path, by_torchrun: dict[str, Any]) -> None:
     done = finish(mpirun(2, SCRIPT, str(tmp_path / "out"), *([backend] if backend == "mpi" else [])))
@@ -94,6 +95,7 @@ def test_optimizers_under_mpirun(backend: str, tmp_path: Path, by_torchrun: dict
     assert json.loads((tmp_path / "out").read_text()) == by_torchrun | {"backend": backend}
 
 
+@pytest.mark.slow
 def test_optimizers_under_slurm(tmp_path: Path, by_torchrun: dict[str, Any]) -> None:
     """No launcher but the variables that srun sets."""
     step = {

@@ -18,8 +18,9 @@ from torch.func import functional_call
 
 import docom
 from docom.experiment import Experiment
+from docom.local_steps import LocalSteps
+from docom.oracles import ProblemOracle
 from docom.problems import ModuleProblem
-from docom.rng import BATCH, Key, batch_indices
 
 AT_ONCE = 32  # windows of an evaluation in one pass
 
@@ -82,12 +83,11 @@ def measure(
 ) -> dict[str, Any]:
     """The curve of one run; ``step`` is told of every round. A run whose numbers are no longer finite says so."""
     work, started = task(size, mixed, folder), time.perf_counter()
-    rounds = _allreduce if setting.algorithm == "allreduce-adamw" else _rounds
     curve: list[dict[str, Any]] = []
     looks = {round(size.rounds * (i + 1) / size.looks) for i in range(size.looks)}
     finite = True
     try:
-        for number, (rows, sent) in enumerate(rounds(setting, trial, work, seed, device), 1):
+        for number, (rows, sent) in enumerate(_rounds(setting, trial, work, seed, device), 1):
             step(number)
             if number in looks:
                 bits = work.bits(rows())
@@ -104,32 +104,39 @@ def measure(
 Rounds = Iterator[tuple[Callable[[], Tensor], float]]  # after each round the models, and the bytes an agent has sent
 
 
+class AllReduced(ProblemOracle):
+    """Every agent gets the mean of all agents' gradients, so that their models stay equal in every inner step."""
+
+    def gradients(self, *given: Any, **more: Any) -> list[Tensor]:
+        """See `docom.oracles.Oracle.gradients`."""
+        (rows,) = super().gradients(*given, **more)
+        return [rows.copy_(rows.mean(dim=0, keepdim=True).expand_as(rows))]
+
+
+class AllReduce(Experiment):
+    """AdamW on averaged gradients in every inner step; the averages between rounds change nothing any more."""
+
+    def _oracle(self, agents: Tensor) -> LocalSteps:
+        assert self.inner is not None
+        gradients = AllReduced(self.problem, agents, self.batch_size, self.seed, self.exact)
+        return LocalSteps(gradients, self.inner, self.local_steps)
+
+
 def _rounds(setting: Setting, trial: dict[str, Any], work: Task, seed: int, device: str) -> Rounds:
     size = work.size
+    everywhere = setting.algorithm == "allreduce-adamw"
     outer = {name: value for name, value in trial.items() if name != "rate"}
-    optimizer = inner(size, trial["rate"], plain=setting.times is not None)
-    run = Experiment(
-        work.problem, docom.ALGORITHMS[setting.algorithm](**outer), topology=setting.topology, compressor=setting.compressor,
-        batch_size=size.batch, seed=seed, inner=optimizer, local_steps=size.every, device=device,
+    method = docom.AllReduceSGD(lr=1.0) if everywhere else docom.ALGORITHMS[setting.algorithm](**outer)
+    run = (AllReduce if everywhere else Experiment)(
+        work.problem, method, topology=setting.topology, compressor=setting.compressor, batch_size=size.batch, seed=seed,
+        inner=inner(size, trial["rate"], plain=setting.times is not None), local_steps=size.every, device=device,
     )  # fmt: skip
     training = run.begin()
-    for _ in range(size.rounds):
+    of_gradients = (
+        2 * (size.agents - 1) / size.agents * 4 * work.problem.dimension * size.every
+    )  # float32, in every step
+    for number in range(size.rounds):
         training.take_step()
         training.channels.check()
-        yield lambda: training.algorithm.iterate(training.state), training.channels.wire_bytes / size.agents
-
-
-def _allreduce(setting: Setting, trial: dict[str, Any], work: Task, seed: int, device: str) -> Rounds:
-    """One model, AdamW on the mean of the agents' gradients in every inner step, an all-reduce of float32 each."""
-    size, problem = work.size, work.problem.to(torch.float32, device)
-    row = problem.start(seed).to(torch.float32).to(device).reshape(1, -1)
-    stepper = inner(size, trial["rate"]).over(row, problem.layout, False)
-    everyone, key = torch.arange(size.agents, device=device), Key(seed, BATCH)
-    sent = 2 * (size.agents - 1) / size.agents * 4 * problem.dimension
-    for number in range(size.rounds):
-        for local in range(size.every):
-            samples = batch_indices(key, everyone, number * size.every + local, problem.counts, size.batch)
-            (gradients,) = problem.gradients([row.expand(size.agents, -1).contiguous()], samples, everyone)
-            stepper.set_rate(number * size.every + local)
-            stepper.step(stepper.clipped(gradients.mean(dim=0, keepdim=True)))
-        yield lambda: row, sent * size.every * (number + 1)
+        sent = of_gradients * (number + 1) if everywhere else training.channels.wire_bytes / size.agents
+        yield lambda: training.algorithm.iterate(training.state), sent

@@ -12,7 +12,7 @@ from docom.numerics.gpu.combination import combine, combine_in_turn
 from docom.numerics.gpu.mixing import mix, note_nonfinite
 from docom.numerics.gpu.quantisation import update_quantised
 from docom.numerics.gpu.selection import update_top
-from docom.numerics.gpu.sparse import add_selected, add_sparse, mix_sparse, select_top, sum_entries
+from docom.numerics.gpu.sparse import add_selected, add_sparse, mix_sparse, select_top, sum_entries, sum_squares
 from docom.numerics.plain import (
     add_quantised,
     dequantise,
@@ -22,7 +22,6 @@ from docom.numerics.plain import (
     product_transposed,
     quantise,
     sum_absolute,
-    sum_squares,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Sparse rows: the largest entries of short rows, and sums of values at indices."""
+"""Sparse rows: the largest entries of short rows, sums of values at indices, and sums over rows."""
 
 from __future__ import annotations
 
@@ -112,3 +112,9 @@ def add_selected(
 def sum_entries(x: Tensor) -> Tensor:
     """See `docom.numerics.sum_entries`: up to rounding, as all sums on a GPU."""
     return x.to(torch.float64).sum(dim=1)
+
+
+def sum_squares(x: Tensor) -> Tensor:
+    """See `docom.numerics.sum_squares`: up to rounding, in one pass that writes nothing."""
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    return lengths.square()
