@@ -360,7 +360,10 @@ def test_options_of_a_problem(mine: Path) -> None:
         from_dict(config | {"agents": 5}).build_problem(Path())
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to").glob("add-a-*.md")), ids=lambda page: page.stem)
+PAGES = [*(ROOT / "docs").glob("*/add-a-*.md"), ROOT / "docs/how-to/plugins.md"]
+
+
+@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: page.stem)
 def test_the_files_of_the_pages_load_and_run(page: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
     files = dict(re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', page.read_text(), re.DOTALL))
     for name, text in files.items():
@@ -373,6 +376,7 @@ def test_the_files_of_the_pages_load_and_run(page: Path, tmp_path: Path, call: C
         "add-a-compressor": ("synthetic", "--compressor", "bfloat"),
         "add-a-problem": (tmp_path / "moons.yaml",),
         "add-a-preset": ("regression",),
+        "plugins": (tmp_path / "halving.yaml", "--set", "after=1"),
     }[page.stem]
     status, _, errors = call("run", *run, *named, "--steps", 2, "--out", tmp_path / "out")
     assert status == 0, errors
@@ -382,7 +386,7 @@ def test_what_a_page_claims_of_its_compressor() -> None:
     """The contraction that the page states, on rows whose numbers round as badly as can be."""
     import torch
 
-    text = re.search(r'title="bfloat.py"\n(.*?)```', (ROOT / "docs/how-to/add-a-compressor.md").read_text(), re.DOTALL)
+    text = re.search(r'title="bfloat.py"\n(.*?)```', (ROOT / "docs/tutorials/add-a-compressor.md").read_text(), re.DOTALL)
     assert text is not None
     names: dict = {"__name__": "docs"}
     exec(text[1].replace("@docom.register\n@dataclass(frozen=True)", "@dataclass(frozen=True)"), names)

@@ -67,7 +67,7 @@ def _algorithm(kind: str, method: type[Algorithm]) -> None:
     name = _name(method)
     for needed in ("channels", "facts"):
         if not hasattr(method, needed):
-            raise ValueError(f"{method.__name__} needs {needed}, see docs/how-to/add-a-method.md")
+            raise ValueError(f"{method.__name__} needs {needed}, see docs/tutorials/add-a-method.md")
     if isabstract(method):
         missing = ", ".join(sorted(method.__abstractmethods__))
         raise ValueError(f"{method.__name__} lacks {missing}; a method has init, advance and absorb")
