@@ -386,7 +386,9 @@ def test_what_a_page_claims_of_its_compressor() -> None:
     """The contraction that the page states, on rows whose numbers round as badly as can be."""
     import torch
 
-    text = re.search(r'title="bfloat.py"\n(.*?)```', (ROOT / "docs/tutorials/add-a-compressor.md").read_text(), re.DOTALL)
+    text = re.search(
+        r'title="bfloat.py"\n(.*?)```', (ROOT / "docs/tutorials/add-a-compressor.md").read_text(), re.DOTALL
+    )
     assert text is not None
     names: dict = {"__name__": "docs"}
     exec(text[1].replace("@docom.register\n@dataclass(frozen=True)", "@dataclass(frozen=True)"), names)

@@ -14,7 +14,7 @@ from docom import inner as inners
 from docom import plugins
 from docom.algorithms import Algorithm, find
 from docom.conditions import parse as parse_conditions
-from docom.local_settings import OUTER, check_local_steps
+from docom.local_step_checks import OUTER, check_local_steps
 from docom.names import nearest
 from docom.problems import Problem, named
 

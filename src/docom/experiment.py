@@ -22,7 +22,7 @@ from docom.consensus import channel_gossip, resolve_gamma
 from docom.events import EventTraining
 from docom.inner import Inner
 from docom.layout import Layout
-from docom.local_settings import check_local_steps, warn_of_drift
+from docom.local_step_checks import check_local_steps, warn_of_drift
 from docom.local_steps import LocalSteps
 from docom.loop import Training
 from docom.names import nearest

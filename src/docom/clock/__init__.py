@@ -7,10 +7,10 @@ it of gradients, `TimedTransport` of messages.
 from __future__ import annotations
 
 from docom.clock.compute import ComputeTimes
+from docom.clock.event_clock import EventClock
 from docom.clock.lanes import KINDS, Lanes
 from docom.clock.lines import Lines, Pattern
-from docom.clock.post import EventClock
+from docom.clock.timed_transport import TimedTransport
 from docom.clock.timeline import Timeline
-from docom.clock.transport import TimedTransport
 
 __all__ = ["KINDS", "ComputeTimes", "EventClock", "Lanes", "Lines", "Pattern", "TimedTransport", "Timeline"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from docom.algorithms import Algorithm
-from docom.local_settings import any_inner, two_gradients, warn_of_drift
+from docom.local_step_checks import any_inner, two_gradients, warn_of_drift
 from docom.numerics import combine
 from docom.optim.parameters import Flat
 from docom.team import Team
