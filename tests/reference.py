@@ -541,6 +541,46 @@ def proxskip(
         yield x
 
 
+def links(W: Array) -> list[tuple[int, int]]:
+    """The undirected links of a graph, given its weights."""
+    return [(i, j) for i in range(len(W)) for j in range(i + 1, len(W)) if W[i, j] != 0]
+
+
+def ticopd(world: World, *, lr: Hyper, theta: Hyper, dual: Hyper) -> Iterates:
+    """3.6, with a copy h[i, j] of agent i's model for every neighbour j; D from the copies before they follow."""
+    x, lam = world.start(), world.zeros()
+    h = {(a, b): world.x0.copy() for i, j in links(world.W) for a, b in ((i, j), (j, i))}
+    for t in count():
+        yield x
+        D = world.zeros()
+        for i, j in h:
+            D[i] += h[i, j] - h[j, i]
+        x, lam = x - at(lr, t) * (world.gradients(x, t) + lam) - at(theta, t) * D, lam + at(dual, t) * D
+        h = {(i, j): copy + world.compress(x[i] - copy, i, "model", t) for (i, j), copy in h.items()}
+
+
+def fspda(
+    world: World,
+    *,
+    lr: Hyper,
+    gamma: Hyper,
+    dual: Hyper,
+    b: Hyper,
+    mask: Callable[[int, int, int], Array] = lambda i, j, t: np.ones(1),
+) -> Iterates:
+    """3.6; ``mask`` gives the coordinates of link {i, j} in round t as zeros and ones, or all zeros where it is not there."""
+    x, lam = world.start(), world.zeros()
+    for t in count():
+        yield x
+        P = world.zeros()
+        for i, j in links(world.W):
+            difference = mask(i, j, t) * (x[j] - x[i])
+            P[i] += difference
+            P[j] -= difference
+        g = world.gradients(x, t)
+        x, lam = x - at(lr, t) * g - at(dual, t) * lam + at(gamma, t) * P, lam - at(b, t) * P
+
+
 METHODS: dict[str, Callable[..., Iterates]] = {
     "docom": docom,
     "dsgd": dsgd,
@@ -557,6 +597,8 @@ METHODS: dict[str, Callable[..., Iterates]] = {
     "extra": extra,
     "qg-dsgdm": qg_dsgdm,
     "momentum-tracking": momentum_tracking,
+    "ticopd": ticopd,
+    "fspda": fspda,
     "allreduce-sgd": allreduce_sgd,
     "allreduce-storm": allreduce_storm,
     "diloco": diloco,

@@ -36,8 +36,17 @@ AVERAGES = (
     "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",
     "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16", "mean-topk:2,chunk=3,rule=senders",
 )  # fmt: skip
+UNWEIGHTED = ("none", "topk:0.3", "quantize:4")  # the channel is that of compressed variables
+PAIRS = ("none", "randk:0.3")
 LONG = ("none", "topk:0.3")  # the rounding of others amplifies the last bit: equal runs part after some dozens of steps
 TOLERANCE = 1e-9
+
+
+def ways(algorithm: docom.Algorithm) -> tuple[str, ...]:
+    """How the messages of a method can be sent: what each kind of variable takes."""
+    kinds = set(algorithm.channels.values())
+    taken = {"compressed": COMPRESSORS, "unweighted": UNWEIGHTED, "pairs": PAIRS, "mean": AVERAGES}
+    return next((hows for kind, hows in taken.items() if kind in kinds), ("none",))
 
 
 @dataclass(frozen=True)
@@ -83,9 +92,9 @@ class Case:
 def cases() -> Iterator[Case]:
     """Every algorithm with every compressor, its other forms with one, and all of DoCoM in long runs too."""
     for name in CASES:
-        every = COMPRESSORS if name in docom.ALGORITHMS else ("topk:0.3",)
-        averages = "mean" in CASES[name][0].channels.values()
-        for compressor in every if compressed(CASES[name][0]) else AVERAGES if averages else ("none",):
+        algorithm = CASES[name][0]
+        form = compressed(algorithm) and name not in docom.ALGORITHMS
+        for compressor in ("topk:0.3",) if form else ways(algorithm):
             yield Case(name, compressor, exact=True)
             if compressor in ("none", "topk:0.3", "quantize:4") or name == "docom":
                 yield Case(name, compressor, exact=False)

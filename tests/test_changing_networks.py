@@ -222,6 +222,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "momentum-tracking": {"momentum": 0.3},
     "allreduce-sgd": {"momentum": 0.3},
     "motef": {"beta": 0.5},
+    "ticopd": {"theta": 0.3, "dual": 0.6},
+    "fspda": {"dual": 0.06},
 }
 
 

@@ -69,7 +69,7 @@ def problem() -> LeastSquares:
 
 
 def is_compressed(algorithm: docom.Algorithm) -> bool:
-    return "compressed" in algorithm.channels.values()
+    return bool({"compressed", "unweighted"} & set(algorithm.channels.values()))
 
 
 def end(

@@ -29,7 +29,7 @@ TOLERANCE = 1e-12
 Rows = Callable[[docom.Algorithm, State, Hyper], Tensor]
 
 # Rows whose mean is zero: duals and corrections.
-VANISHING = {"cedas": "dual", "lead": "dual", "momentum-tracking": "c"}
+VANISHING = {"cedas": "dual", "lead": "dual", "momentum-tracking": "c", "ticopd": "dual", "fspda": "dual"}
 
 
 def detag_direction(algorithm: docom.Algorithm, state: State, hyper: Hyper) -> Tensor:
@@ -54,6 +54,8 @@ DIRECTION: dict[str, Rows] = {
     "extra": lambda a, s, h: s.g,
     "qg-dsgdm": lambda a, s, h: h.momentum * s.m + s.g,
     "momentum-tracking": lambda a, s, h: h.momentum * s.u + s.g,
+    "ticopd": lambda a, s, h: s.g,
+    "fspda": lambda a, s, h: s.g,
     "allreduce-sgd": lambda a, s, h: h.momentum * s.m + s.g,
     "allreduce-storm": lambda a, s, h: s.v,
 }

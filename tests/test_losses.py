@@ -69,7 +69,12 @@ def method(name: str) -> docom.Algorithm:
 
 
 def kinds(name: str) -> list[str]:
-    return ["topk:0.3", "none"] if "compressed" in docom.ALGORITHMS[name].channels.values() else ["none"]
+    """How the messages of a method can be sent: compressed, where it takes that, and as they are."""
+    sent = set(docom.ALGORITHMS[name].channels.values())
+    return [
+        *(["topk:0.3"] if {"compressed", "unweighted"} & sent else ["randk:0.3"] if "pairs" in sent else []),
+        "none",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name, kind in docom.ALGORITHMS.items() if LOSSY in kind.stands])

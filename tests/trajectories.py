@@ -32,7 +32,7 @@ from docom.problems import Problem
 from docom.problems.base import Evaluation
 from docom.team import join
 from docom.transports import Transport
-from same_numbers import AVERAGES, COMPRESSORS
+from same_numbers import ways
 from test_algorithms_reference import CASES, adapted, compressed
 
 RECORDED = Path(__file__).parent / "data" / "trajectories.json"
@@ -83,9 +83,8 @@ class Bowls(Problem):
 def cases() -> Iterator[tuple[str, docom.Algorithm, str]]:
     """A name, a method, and what its messages are: every method and form with every kind of channel it takes."""
     for name, (algorithm, _) in CASES.items():
-        every = COMPRESSORS if name in docom.ALGORITHMS else ("topk:0.3",)
-        averages = "mean" in algorithm.channels.values()
-        for compressor in every if compressed(algorithm) else AVERAGES if averages else ("none",):
+        form = compressed(algorithm) and name not in docom.ALGORITHMS
+        for compressor in ("topk:0.3",) if form else ways(algorithm):
             yield f"{name} {compressor}", adapted(algorithm, compressor), compressor
 
 

@@ -36,6 +36,8 @@ from docom.algorithms.lead import LEAD as LEAD
 from docom.algorithms.cdproxsgt import L1 as L1, CDProxSGT as CDProxSGT
 from docom.algorithms.d2 import D2 as D2
 from docom.algorithms.extra import EXTRA as EXTRA
+from docom.algorithms.ticopd import TiCoPD as TiCoPD
+from docom.algorithms.fspda import FSPDA as FSPDA
 from docom.algorithms.qg_dsgdm import QGDSGDm as QGDSGDm
 from docom.algorithms.momentum_tracking import MomentumTracking as MomentumTracking
 from docom.algorithms.centralised import AllReduceSGD as AllReduceSGD, AllReduceSTORM as AllReduceSTORM

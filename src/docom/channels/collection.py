@@ -15,9 +15,10 @@ from docom.conditions import NOTHING, Conditions
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
 from docom.transports import Transport
-from docom.weights import Network
+from docom.weights import Network, unweighted
 
 OLDER = {"exact": "uncompressed"}
+WITHOUT_WEIGHTS = ("unweighted", "pairs")
 
 
 class Channels(Mapping[str, Channel]):
@@ -105,10 +106,9 @@ def open_channels(
     channels: dict[str, Channel] = {}
     for position, (variable, (kind, how)) in enumerate(variables.items()):
         tensors = layout if isinstance(layout, Layout) else layout[variable]
-        key = Key(seed, CHANNEL + position)
-        at = Opening(
-            variable, known_kind(variable, kind), tensors, network, transport, dtype, key, conditions, position
-        )
+        key, kind = Key(seed, CHANNEL + position), known_kind(variable, kind)
+        over = unweighted(network) if kind in WITHOUT_WEIGHTS else network
+        at = Opening(variable, kind, tensors, over, transport, dtype, key, conditions, position)
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
         if conditions.disturbs_messages and not channel.repairs:
@@ -131,5 +131,5 @@ def known_kind(variable: str, kind: str) -> str:
     """A kind by its present name; raises an error for an unknown one."""
     kind = OLDER.get(kind, kind)
     if kind not in KINDS:
-        raise ValueError(f'a channel is "compressed", "uncompressed" or "mean", got {kind!r} for {variable}')
+        raise ValueError(f"a channel is {', '.join(map(repr, KINDS))}, got {kind!r} for {variable}")
     return kind

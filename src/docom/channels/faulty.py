@@ -13,7 +13,7 @@ from docom.compressors import Bound
 def careful(at: Opening, bound: Bound) -> Channel:
     """The channel that repairs what the conditions do."""
     conditions = at.conditions
-    _refuse_processes(at)
+    refuse_processes(at)
     per_link = conditions.repair == "edges" or (
         conditions.repair is None and bool(at.network.changes or conditions.clip or conditions.bad)
     )
@@ -30,11 +30,12 @@ def robust_mean(at: Opening, bound: Bound) -> Channel | None:
     """The average where some agents send garbage or contributions are cut; None where neither is so."""
     if not (at.conditions.bad or at.conditions.clip):
         return None
-    _refuse_processes(at)
+    refuse_processes(at)
     return RobustMeanChannel(at.variable, bound, at.network, at.transport, at.conditions, at.key.seed, at.number)
 
 
-def _refuse_processes(at: Opening) -> None:
+def refuse_processes(at: Opening) -> None:
+    """Raise where the agents are not all in this process."""
     if at.transport.needs_messages and not hasattr(at.transport, "through_bytes"):
         raise ValueError(
             "conditions (loss, delay, clip, ...) and compressed messages over networks that change are simulated with all "

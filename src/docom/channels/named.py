@@ -17,10 +17,13 @@ from docom.channels.base import Channel
 from docom.channels.edges import EdgeLowRank
 from docom.channels.faulty import careful, robust_mean
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
+from docom.channels.handshakes import HandshakesChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
+from docom.channels.pairs import PairsChannel
 from docom.channels.sparse_mean import MeanTopK
-from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, built, parse
+from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, RandK, built, parse
+from docom.compressors.sparsifiers import BoundRandK
 from docom.layout import Layout
 from docom.names import check_name, nearest, split_spec
 
@@ -37,8 +40,10 @@ class Uncompressed(Gossip):
     def open(self, at: Opening) -> Channel:
         """See `Gossip.open`."""
         whole = Identity().bind(at.layout, at.dtype)
-        if at.kind == "compressed":
+        if at.kind in ("compressed", "unweighted"):
             return _with_copies(at, whole)
+        if at.kind == "pairs":
+            return _pairs(at, None)
         if at.kind == "mean":
             return robust_mean(at, whole) or MeanChannel(at.variable, whole, at.network, at.transport)
         if at.conditions.disturbs_messages:
@@ -66,7 +71,7 @@ class PublicCopies(Gossip):
     compressor: Compressor
     name: ClassVar[str] = "compressed"
     example: ClassVar[str] = "topk:0.05"
-    kinds: ClassVar[tuple[str, ...]] = ("compressed",)
+    kinds: ClassVar[tuple[str, ...]] = ("compressed", "unweighted")
     copies: ClassVar[bool] = True
 
     def open(self, at: Opening) -> Channel:
@@ -92,6 +97,21 @@ class PublicCopies(Gossip):
         return self.compressor
 
 
+@dataclass(frozen=True)
+class RandomCoordinates(PublicCopies):
+    """`PublicCopies` of random coordinates; pairs of agents, which keep no copies, exchange the coordinates themselves."""
+
+    kinds: ClassVar[tuple[str, ...]] = (*PublicCopies.kinds, "pairs")
+
+    def open(self, at: Opening) -> Channel:
+        """See `Gossip.open`."""
+        if at.kind != "pairs":
+            return super().open(at)
+        bound = self.compressor.bind(at.layout, at.dtype)
+        assert isinstance(bound, BoundRandK)
+        return _pairs(at, bound)
+
+
 def _with_copies(at: Opening, bound: Bound) -> Channel:
     if at.conditions.disturbs_messages or (at.network.changes and not bound.lossless):
         return careful(at, bound)
@@ -100,6 +120,10 @@ def _with_copies(at: Opening, bound: Bound) -> Channel:
 
 def _plain_copies(at: Opening, bound: Bound) -> CompressedChannel:
     return CompressedChannel(at.variable, bound, at.network, at.transport, at.key)
+
+
+def _pairs(at: Opening, coordinates: BoundRandK | None) -> PairsChannel:
+    return (HandshakesChannel if at.conditions.disturbs_messages else PairsChannel)(at, coordinates)
 
 
 # Name -> class. A new description is one line here, or a user's call of `register`.
@@ -127,4 +151,6 @@ def parse_gossip(spec: str | Gossip | Compressor | None) -> Gossip:
         if name not in COMPRESSORS:
             raise nearest("compressor", name, [*COMPRESSORS, *GOSSIPS])
     compressor = parse(spec)
+    if isinstance(compressor, RandK) and compressor.scope == "global":
+        return RandomCoordinates(compressor)
     return Uncompressed() if compressor.lossless else PublicCopies(compressor)

@@ -28,6 +28,8 @@ KINDS = {
     "compressed": "compressed variables",
     "uncompressed": "uncompressed variables",
     "mean": "averages over all agents",
+    "unweighted": "compressed variables over links without weights",
+    "pairs": "differences of pairs on common coordinates",
 }
 
 

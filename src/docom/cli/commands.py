@@ -258,7 +258,7 @@ def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Set
     if found is None:
         found = preset.setting(name)
         if found is None:
-            needs = "compressed" in find(name).channels.values()
+            needs = bool({"compressed", "unweighted"} & {*find(name).channels.values()})
             like = preset.default
             found = Setting(
                 name,

@@ -26,6 +26,7 @@ from docom.weights.rows import DENSE_AGENTS, Rows
 from docom.weights.rules import WEIGHTS, default_rule, ends, rows_of
 from docom.weights.sequences import ARGUMENTS, SEQUENCES, given_sequence, weighted
 from docom.weights.sparse import is_sparse
+from docom.weights.unweighted import unweighted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -45,6 +46,7 @@ __all__ = [
     "averaging_matrices",
     "network",
     "relay_plan",
+    "unweighted",
 ]
 
 #: Beyond this size even a graph's edges fill the memory.
