@@ -359,3 +359,27 @@ def test_a_lossy_run_is_repeatable() -> None:
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert replace(Conditions(loss=0.1), loss=0.2).loss == 0.2
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["one-peer-exponential", "od-equidyn", "base:2", "random-matching", "random-edges:0.5,ring"]),
+    LOSSES,
+    st.sampled_from(["topk:0.3", "quantize:4"]),
+    st.integers(0, 10**6),
+)
+def test_sums_are_kept_where_links_come_and_go(
+    topology: str, conditions: Conditions, compressor: str, seed: int
+) -> None:
+    """Over rounds whose links lead one way, too."""
+    net = network(topology, AGENTS, seed=seed)
+    conditions = replace(conditions, repair="edges")
+    at = InProcess(net.degrees)
+    given = {"x": ("compressed", compressor)}
+    channel = open_channels(given, net, Layout.flat(DIMENSION), at, torch.float64, seed, conditions)["x"]
+    draw = torch.Generator().manual_seed(seed)
+    channel.start(torch.zeros(AGENTS, DIMENSION, dtype=torch.float64))
+    total = torch.zeros(AGENTS, DIMENSION, dtype=torch.float64)
+    for _ in range(20):
+        total += channel.push(torch.randn(AGENTS, DIMENSION, generator=draw, dtype=torch.float64))
+        assert float((total + channel.owed()).sum(0).abs().max()) < 1e-11 * (1 + float(total.abs().max()))

@@ -3,7 +3,8 @@
 For networks that change from round to round, where copies on a link that is not used stay as they are, and for mixing that
 bounds what each neighbour can do. Link e from j to i holds ``received[e]``, i's copy of j's variable, and ``known[e]``, what j
 knows of it. They differ only while an acknowledgement is missing. The gap of agent i is
-``sum_j W_ij(t) (received[j->i] - known[i->j])``: both ends add the same difference with opposite signs.
+``sum_j W_ij(t) (received[j->i] - known[i->j])``: both ends add the same difference with opposite signs. A link that a
+round uses in one direction carries a message that way only, and both its ends add half the difference.
 
 A sender that learns late that its message was applied pays back what its own gaps have missed since then, so that sums over
 agents stay as they are.
@@ -109,13 +110,15 @@ class EdgeCopiesChannel(Channel):
         seen = None if self.meter is None else (self.meter, self._wanted(x))
         weights = self.links.weights(self.network.at(self.rounds))
         active = (weights > 0) & self.honest
+        weights = (weights + weights[self.links.back]) / 2
+        used = (weights > 0) & self.honest
         q = self._messages(self.garbage.sent(x, self.rounds), active)
         applied, answered = self.sending.send(self.rounds, active)
         _add(self.received, q, applied, damping)
         if self.known is not self.received:
             _add(self.known, q, answered, damping)
         self.missed = np.where(applied, (1 - damping) * weights, self.missed)
-        gap = self._gap_over(np.where(active, weights, 0.0), active)
+        gap = self._gap_over(np.where(used, weights, 0.0), used)
         if damping != 1:
             mix(gap, q, self.links.into_receivers(np.where(applied, (1 - damping) * weights, 0.0)), accumulate=True)
         paid = np.where(answered, self.missed, 0.0)
