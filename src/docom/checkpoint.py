@@ -39,7 +39,7 @@ class CheckpointError(ValueError):
 
 
 def rows_of(training: Training) -> dict[str, Tensor]:
-    """Everything that must be saved, one row per local agent."""
+    """Everything that must be saved, one row per local agent that takes part."""
     rows = {f"state.{name}": row for name, row in training.state.rows().items()}
     rows |= {f"links.{name}": row for name, row in training.channels.rows().items()}
     rows |= {f"oracle.{name}": row for name, row in training.oracle.rows().items()}
@@ -84,7 +84,7 @@ def save(
         OSError: a process could not write; all processes say which and why. The previous checkpoint is still there.
     """
     final = folder / f"step-{training.step}"
-    agents = training.oracle.agents.tolist()
+    agents = training.holds
     leads = own or agents[0] == 0
     # A unique name: a process of an earlier run that still writes must not write into this one.
     room = {"room": f"{final.name}.{os.urandom(4).hex()}.tmp"}
@@ -129,7 +129,7 @@ def _write_shard(training: Training, folder: Path, agents: list[int]) -> dict[st
     from safetensors.torch import save as to_bytes
 
     name = f"agents-{agents[0]:05d}-{agents[-1]:05d}.safetensors"
-    data = to_bytes({key: row.detach().cpu().contiguous() for key, row in rows_of(training).items()})
+    data = to_bytes({key: row.detach().cpu().contiguous() for key, row in training.spread(rows_of(training)).items()})
     _write(folder / name, data)
     return {"file": name, "agents": agents, "bytes": len(data), "sha256": sha256(data).hexdigest()}
 
@@ -171,7 +171,7 @@ def restore(
     """
     from safetensors import SafetensorError
 
-    agents = training.oracle.agents.tolist()
+    agents = training.holds
     reasons = []
     for name in reversed(json.loads(words(json.dumps([path.name for path in found(folder)]))[0])):
         manifest: dict[str, Any] = {}
@@ -271,9 +271,14 @@ def _compare(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _fill(training: Training, manifest: dict[str, Any], rows: dict[str, Tensor], own: bool) -> None:
-    mine, n = dict(rows), training.channels.network.n
+    n = training.agents_in_all
     if not own and (held := sum(len(shard["agents"]) for shard in manifest["shards"])) != n:
         raise CheckpointError(f"the checkpoint does not hold {n} agents, but {held}")
+    try:
+        training.prepare(manifest)
+        mine = training.gathered(dict(rows))
+    except (LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"what the checkpoint says of its members cannot be used ({error})") from None
     if "drawn" in mine:
         training.drawn = mine.pop("drawn").to(training.state.x)
     training.channels.expect(_under("links.", mine))

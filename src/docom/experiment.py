@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from docom import inner as inners
-from docom.algorithms import CHANGING, LOSSY, Algorithm, AsynchronousMethod, require
+from docom.algorithms import CHANGING, LOSSY, MEMBERS, Algorithm, AsynchronousMethod, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.clock import TimedTransport, Timeline
 from docom.compressors import Compressor
-from docom.conditions import Conditions
+from docom.conditions import Churn, Conditions
 from docom.conditions import parse as parse_conditions
 from docom.config import DEVICES, DTYPES
 from docom.consensus import channel_gossip, resolve_gamma
@@ -25,13 +25,14 @@ from docom.layout import Layout
 from docom.local_step_checks import check_local_steps, warn_of_drift
 from docom.local_steps import LocalSteps
 from docom.loop import Training
+from docom.members import MembersTraining, Parts
 from docom.names import nearest
 from docom.oracles import Oracle, ProblemOracle
 from docom.problems import Problem
 from docom.problems.given import as_tensor
 from docom.records import Run
 from docom.transports import InProcess, Transport
-from docom.weights import network
+from docom.weights import Network, network
 
 
 class Experiment:
@@ -81,6 +82,8 @@ class Experiment:
             require(algorithm, CHANGING)
         if self.conditions.disturbs_messages:
             require(algorithm, LOSSY)
+        if self.conditions.churn is not None:
+            check_churn(algorithm)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
         check_memory(problem, algorithm, dtype, device, -(-problem.agents // processes), inners.parse(inner))
         self.start = _start(problem, x0, seed)
@@ -113,6 +116,10 @@ class Experiment:
         timeline = None
         if self.conditions.clock is not None and (transport is None or isinstance(transport, InProcess)):
             timeline = Timeline(self.conditions.clock, self.network.n, self.seed)
+        if self.conditions.churn is not None:
+            start = self.start.to(self.device, self.dtype).expand(self.network.n, -1)
+            return MembersTraining.of(self._parts(self.conditions.churn), start, timeline)
+        if timeline is not None:
             transport = TimedTransport(self.network, timeline, self.device)
         transport = transport or InProcess(self.network.degrees, device=self.device)
         channels = self._channels(self.problem.layout, transport)
@@ -128,17 +135,40 @@ class Experiment:
         counts = self.local_steps or [1] * self.network.n
         return EventTraining.of(algorithm, self.network, oracle, rows, self.inner, counts, self.conditions, self.seed)
 
-    def _channels(self, layout: Layout, transport: Transport) -> Channels:
+    def _parts(self, churn: Churn) -> Parts:
+        def channels(network: Network, transport: InProcess, conditions: Conditions, seed: int) -> Channels:
+            return self._channels(self.problem.layout, transport, network, conditions, seed)
+
+        def oracle(agents: Sequence[int]) -> Oracle:
+            return self._oracle(torch.tensor(agents, device=self.device), agents)
+
+        return Parts(self.algorithm, self.network, self.conditions, churn, self.seed, self.device, channels, oracle)
+
+    def _channels(
+        self,
+        layout: Layout,
+        transport: Transport,
+        network: Network | None = None,
+        conditions: Conditions | None = None,
+        seed: int | None = None,
+    ) -> Channels:
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         layouts = {name: self.algorithm.message_layout(name, layout) for name in kinds}
-        return open_channels(kinds, self.network, layouts, transport, self.dtype, self.seed, self.conditions)
+        return open_channels(
+            kinds, self.network if network is None else network, layouts, transport, self.dtype,
+            self.seed if seed is None else seed, self.conditions if conditions is None else conditions,
+        )  # fmt: skip
 
-    def _oracle(self, agents: Tensor) -> Oracle:
-        gradients = ProblemOracle(self.problem, agents, self.batch_size, self.seed, self.exact)
+    def _oracle(self, agents: Tensor, counted: Sequence[int] | None = None) -> Oracle:
+        """The gradients of some agents. counted: all agents that take part, if not everybody does."""
+        sizes = None if counted is None else self.problem.counts[list(counted)]
+        gradients = ProblemOracle(self.problem, agents, self.batch_size, self.seed, self.exact, sizes)
         if self.inner is None:
             return gradients
         method = self.algorithm
-        return LocalSteps(gradients, self.inner, self.local_steps, self.overlap, method.corrects, method.random_phases)
+        return LocalSteps(
+            gradients, self.inner, self.local_steps, self.overlap, method.corrects, method.random_phases, counted
+        )
 
     def _rehearse(self) -> None:
         """One step on a few numbers, so that the time to compile kernels is not counted in the run's first step."""
@@ -167,6 +197,8 @@ class Experiment:
             "compressor": {variable: how.setting for variable, how in self.gossip.items()},
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
+        if isinstance(training, MembersTraining):
+            description["members"] = list(training.members)
         if training.timeline is not None:
             description["clock"] = training.timeline.summary()
         return Run(final, training.records, description, self.problem.model)
@@ -188,6 +220,16 @@ def check_asynchronous(
             )
 
 
+def check_churn(algorithm: Algorithm) -> None:
+    """Raise for a method that cannot be run while agents leave and join."""
+    require(algorithm, MEMBERS)
+    if algorithm.output != "last":
+        raise ValueError(
+            f'{algorithm.name}: output="{algorithm.output}" draws one iterate of all agents, and with churn these are not the '
+            'same throughout; use output="last"'
+        )
+
+
 def check_conditions(conditions: Conditions, agents: int, processes: int) -> None:
     """Raise for conditions that do not fit the run."""
     conditions.check(agents)
@@ -197,8 +239,6 @@ def check_conditions(conditions: Conditions, agents: int, processes: int) -> Non
             f"{processes} processes, whose messages take their own time and are not lost; leave out {' and '.join(given)}, or "
             "start one process"
         )
-    if conditions.churn is not None:
-        raise ValueError("churn is described but not simulated yet; leave it out")
 
 
 def check_memory(

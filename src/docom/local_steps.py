@@ -35,6 +35,7 @@ class LocalSteps:
         mean number of steps over its own, so that an agent that takes more of them does not count for more.
     corrects: whether the method corrects inner gradients and wants their mean.
     random_phases: the number of steps of every round is drawn, the same for all agents, with mean ``steps``.
+    counted: the agents that take part, of which the samples are counted; by default all.
     """
 
     capturable = False  # a round as a whole; its inner steps are captured here
@@ -47,12 +48,15 @@ class LocalSteps:
         overlap: int = 0,
         corrects: bool = False,
         random_phases: bool = False,
+        counted: Sequence[int] | None = None,
     ) -> None:
         self.oracle, self.inner, self.problem, self.agents = oracle, inner, oracle.problem, oracle.agents
         self.everyones, self.overlap, self.corrects, self.random_phases = list(steps), overlap, corrects, random_phases
         self.samples = 0
         self.path = 0.0
         self._mine = [self.everyones[agent] for agent in self.agents.tolist()]
+        self._counted = self.everyones if counted is None else [self.everyones[agent] for agent in counted]
+        self._mean = sum(self._counted) / len(self._counted)
         self._unequal = len(set(self.everyones)) > 1
         self._some: dict[tuple[bool, ...], ProblemOracle] = {}  # of the agents that still take steps in a round
         self._done = self._before = 0  # inner steps of all rounds, and of all before the last one
@@ -69,15 +73,29 @@ class LocalSteps:
         """See `Oracle.gradients_taken`: the inner steps of the round that comes, or at the start of the first one."""
         if not self.random_phases:
             return self.everyones
-        return [self._count if points == 0 else self._drawn_count(max(self.everyones))] * len(self.everyones)
+        return [self._count if points == 0 else self._drawn_count(max(self._counted))] * len(self.everyones)
 
     def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.first`: the first round's inner steps."""
+        self._make_room(x0)
+        return self._round(x0, None)
+
+    def _make_room(self, x0: Tensor) -> None:
         self.y = x0.clone()
         self.end = x0.clone() if self.overlap else None
         self.total = torch.zeros_like(x0) if self.corrects else None
         self.stepper = self.inner.over(self.y, self.problem.layout, apart=self._unequal)
-        return self._round(x0, None)
+
+    def begin(self, x: Tensor) -> None:
+        """See `Oracle.begin`: torch's optimizers make their state in their first step, here a step from a copy along zero."""
+        self._make_room(x)
+        self.stepper.set_rate(0)
+        self.stepper.step(torch.zeros_like(x))
+        self.y.copy_(x)
+
+    def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
+        """See `Oracle.joined`: an agent that joins has not walked yet."""
+        return [torch.zeros_like(x)] * (2 if self.corrects else 1)
 
     def go_ahead(self, correction: Tensor | None) -> None:
         """See `Oracle.go_ahead`: the inner steps of a round that do not wait for its messages."""
@@ -112,10 +130,10 @@ class LocalSteps:
 
     def _begin(self) -> None:
         """The number of inner steps of this round, and sums at zero."""
-        self._count = max(self.everyones)
+        self._count = max(self._counted)
         self._rates = 0.0
         if self.random_phases:
-            self._count = self._drawn_count(max(self.everyones))
+            self._count = self._drawn_count(max(self._counted))
         if self.total is not None:
             self.total.zero_()
 
@@ -190,11 +208,11 @@ class LocalSteps:
 
     def _finish(self, x: Tensor) -> list[Tensor]:
         """The pseudo-gradient and the mean inner gradient, and what is counted in a round."""
-        everyones = [self._count] * len(self.everyones) if self.random_phases else self.everyones
+        counted = [self._count] * len(self._counted) if self.random_phases else self._counted
         mine = [self._count] * len(self._mine) if self.random_phases else self._mine
         self._before, self._done = self._done, self._done + self._count
-        self.samples += self._samples(everyones)
-        mean = sum(self.everyones) / len(self.everyones)
+        self.samples += self._samples(counted)
+        mean = self._mean
         self.path = self._rates if self._count == mean else self._rates / self._count * mean
         delta = combine(torch.empty_like(x), (1, x), (-1, self.y))
         if self._unequal:
@@ -206,7 +224,7 @@ class LocalSteps:
 
     def _samples(self, counts: Sequence[int]) -> int:
         batch = self.oracle.batch_size
-        sizes = self.problem.counts.tolist() if batch is None else [batch] * len(counts)
+        sizes = self.oracle.sizes.tolist() if batch is None else [batch] * len(counts)
         return sum(count * size for count, size in zip(counts, sizes, strict=True))
 
     def rows(self) -> dict[str, Tensor]:

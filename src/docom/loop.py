@@ -177,10 +177,36 @@ class Training:
             **({} if self.channels.lost is None else {"lost": self.channels.lost}),
             "seconds": self.seconds,
             **({} if self.timeline is None else {"clock": self.timeline.seconds}),
+            **self.about(),
             **measure(x),
         }
         self.records.append(record)
         return record
+
+    def about(self) -> dict[str, float]:
+        """What a record says in addition, besides measures."""
+        return {}
+
+    @property
+    def holds(self) -> list[int]:
+        """The agents whose rows a checkpoint keeps."""
+        return self.oracle.agents.tolist()
+
+    @property
+    def agents_in_all(self) -> int:
+        """Agents of the run, in all processes together."""
+        return self.channels.network.n
+
+    def spread(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The rows of a run as a checkpoint keeps them: one for each agent that the run `holds`."""
+        return rows
+
+    def gathered(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The inverse of `spread`."""
+        return rows
+
+    def prepare(self, found: Mapping[str, Any]) -> None:
+        """Make room for a checkpoint with this `extra`, before its rows are read."""
 
     def extra(self) -> dict[str, Any]:
         """What a checkpoint keeps in its manifest beside rows, as plain values."""

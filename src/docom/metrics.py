@@ -18,6 +18,7 @@ MEANING: dict[str, str] = {
     "samples": "per-sample gradients evaluated by all agents so far",
     "bits": "bits one agent has sent, by the paper's formula, a broadcast counted once",
     "wire_bytes": "bytes that all agents have sent over all links, as encoded",
+    "members": "agents that take part; what is measured is measured at their models",
     "lost": "transmissions over a link that did not arrive",
     "sent_bytes": "bytes all processes have sent for the messages of the algorithm, frames included",
     "eval_bytes": "bytes all processes have sent for evaluation and agreement, apart from those of the algorithm",

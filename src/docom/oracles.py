@@ -43,6 +43,12 @@ class Oracle(Protocol):
     def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """What `gradients` returns at the start: on ``b0`` samples, on all local data ("full"), or on one batch (None)."""
 
+    def begin(self, x: Tensor) -> None:
+        """Prepare for models of this form without computing anything, before `load`."""
+
+    def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
+        """What `first` returns, for the agents of some rows only, which begin at ``x`` before this step."""
+
     def go_ahead(self, correction: Tensor | None) -> None:
         """Do what need not wait for the message that is under way."""
 
@@ -72,12 +78,20 @@ class ProblemOracle:
 
     batch_size: samples drawn per agent and step, with replacement; None for all of an agent's data.
     exact: one agent at a time, so that the bits do not depend on which agents share a process.
+    sizes: how many samples each agent has of which the samples are counted; by default all agents of the problem.
     """
 
     def __init__(
-        self, problem: Problem, agents: Tensor, batch_size: int | None, seed: int, exact: bool = False
+        self,
+        problem: Problem,
+        agents: Tensor,
+        batch_size: int | None,
+        seed: int,
+        exact: bool = False,
+        sizes: Tensor | None = None,
     ) -> None:
         self.problem, self.agents, self.batch_size, self.exact = problem, agents, batch_size, exact
+        self.sizes = problem.counts if sizes is None else sizes
         self.key = rng.Key(seed, rng.BATCH)
         self.samples, self.path, self.overlap = 0, 1.0, 0
         self._repeated = agents
@@ -98,13 +112,29 @@ class ProblemOracle:
         return [float(points)] * self.problem.agents
 
     def _samples_of_a_batch(self) -> int:
-        problem = self.problem
-        return int(problem.counts.sum()) if self.batch_size is None else problem.agents * self.batch_size
+        return self._counted(self.batch_size)
+
+    def _counted(self, size: int | None) -> int:
+        """The samples of a gradient of every agent."""
+        return int(self.sizes.sum()) if size is None else len(self.sizes) * size
 
     def first(self, x0: Tensor, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.first`."""
         size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
         return self._computed([x0], *self._drawn(1, -1, size))
+
+    def begin(self, x: Tensor) -> None:
+        """See `Oracle.begin`."""
+
+    def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
+        """See `Oracle.joined`: on the batch of the step before, or on as many samples as `first` takes."""
+        agents = self.agents[list(rows)]
+        counts = self.problem.counts[agents.to(self.problem.counts.device)]
+        theirs = ProblemOracle(self.problem, agents, self.batch_size, self.key.seed, self.exact, counts)
+        size = self.batch_size if b0 is None else None if b0 == "full" else int(b0)
+        found = theirs._computed([x], *theirs._drawn(1, step - 1, size))
+        self.samples += theirs.samples
+        return found
 
     def go_ahead(self, correction: Tensor | None) -> None:
         """See `Oracle.go_ahead`."""
@@ -155,7 +185,7 @@ class ProblemOracle:
     def _drawn(self, points: int, step: rng.Moment, size: int | None) -> tuple[Tensor | None, int]:
         """The batch of a step, counted for so many points, and the seed of the noise of its gradients."""
         problem, agents = self.problem, self.agents
-        self.samples += points * (int(problem.counts.sum()) if size is None else problem.agents * size)
+        self.samples += points * self._counted(size)
         # Number 0 is the first gradient's, before step 0.
         draw = rng.Tick(step.counter, step.offset + 1) if isinstance(step, rng.Tick) else step + 1
         batch = None if size is None else rng.batch_indices(self.key, agents, draw, problem.counts[agents], size)

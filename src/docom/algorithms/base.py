@@ -131,6 +131,10 @@ class Algorithm(ABC):
     full_start: ClassVar[bool] = False  # the paper of the method asks for a first batch of all local data
     # The rows whose average over the agents always equals that of other rows: the tracker and what it tracks.
     tracked: ClassVar[tuple[str, str] | None] = None
+    # The rows whose sum over the agents always equals that of other rows, or is zero (None); by default `tracked`. A joiner's
+    # rows that must be those of the others; see `docom.algorithms.repair` for both.
+    conserved: ClassVar[tuple[str, str | None] | None] = None
+    sponsored: ClassVar[tuple[str, ...]] = ()
     # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
     compares_models: ClassVar[bool] = False
     # The rows that hold models: weight decay without an inner optimizer scales all of them.
@@ -190,6 +194,11 @@ class Algorithm(ABC):
     def reusable(self) -> tuple[int, ...]:
         """Points whose rows are not read after their gradients are computed, so that these may be written over them."""
         return ()
+
+    @classmethod
+    def sums_kept(cls) -> tuple[str, str | None] | None:
+        """The rows whose sum over agents stays equal to that of others, or zero; see `conserved`."""
+        return cls.conserved or cls.tracked
 
     @classmethod
     def step_sizes(cls) -> Mapping[str, StepSize]:

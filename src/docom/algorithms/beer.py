@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -40,7 +40,7 @@ class BEER(Algorithm):
 
     name: ClassVar[str] = "beer"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("v", "g_old")
     facts: ClassVar[Facts] = Facts(
         paper="Zhao et al. 2022",

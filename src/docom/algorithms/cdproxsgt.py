@@ -12,7 +12,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.names import nearest, split_spec
 from docom.numerics import combine
 
@@ -79,7 +79,7 @@ class CDProxSGT(Algorithm):
 
     name: ClassVar[str] = "cdproxsgt"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("y", "g_old")
     facts: ClassVar[Facts] = Facts(
         paper="Yan et al. 2023",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -46,7 +46,8 @@ class CEDAS(Algorithm):
 
     name: ClassVar[str] = "cedas"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("dual", None)
     facts: ClassVar[Facts] = Facts(
         paper="Huang and Pu 2023",
         messages="1 compressed",

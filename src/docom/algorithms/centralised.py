@@ -12,7 +12,7 @@ from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -40,7 +40,8 @@ class AllReduceSGD(Algorithm):
 
     name: ClassVar[str] = "allreduce-sgd"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    sponsored: ClassVar[tuple[str, ...]] = ("m",)
     facts: ClassVar[Facts] = Facts(
         paper="reference",
         messages="all-reduce",
@@ -90,7 +91,7 @@ class AllReduceSTORM(Algorithm):
 
     name: ClassVar[str] = "allreduce-storm"
     channels: ClassVar[dict[str, str]] = {"gradient": "mean"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(
         paper="reference",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -41,7 +41,8 @@ class D2(Algorithm):
     name: ClassVar[str] = "d2"
     compares_models: ClassVar[bool] = True
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {"mixing": "lazy"}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {"mixing": "lazy"}, LOSSY: {}, MEMBERS: {"mixing": "lazy"}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("psi", "x")
     facts: ClassVar[Facts] = Facts(
         paper="Tang et al. 2018",
         messages="1",

@@ -12,7 +12,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.channels import Channel
 from docom.numerics import combine
 
@@ -46,7 +46,7 @@ class DeTAG(Algorithm):
 
     name: ClassVar[str] = "detag"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {"rounds": 1}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {"rounds": 1}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("y", "g_old")
     facts: ClassVar[Facts] = Facts(
         paper="Lu and De Sa 2021",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -45,7 +45,8 @@ class DiLoCo(Algorithm):
 
     name: ClassVar[str] = "diloco"
     channels: ClassVar[dict[str, str]] = {"pseudo-gradient": "mean"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    sponsored: ClassVar[tuple[str, ...]] = ("m",)
     facts: ClassVar[Facts] = Facts(
         paper="Douillard et al. 2023",
         messages="all-reduce",

@@ -12,7 +12,7 @@ from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, compressor_of, consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine, combine_in_turn
 from docom.transports import Pending
 
@@ -65,7 +65,7 @@ class DoCoM(Algorithm):
 
     name: ClassVar[str] = "docom"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("g", "v")
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -39,7 +39,7 @@ class GNSD(Algorithm):
 
     name: ClassVar[str] = "gnsd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("g", "v")
     facts: ClassVar[Facts] = Facts(
         paper="Lu et al. 2019",

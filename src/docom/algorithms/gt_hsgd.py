@@ -12,7 +12,7 @@ from docom import schedules
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine_in_turn
 from docom.transports import Pending
 
@@ -42,7 +42,7 @@ class GTHSGD(Algorithm):
 
     name: ClassVar[str] = "gt-hsgd"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("y", "v")
     full_start: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -43,7 +43,8 @@ class LEAD(Algorithm):
 
     name: ClassVar[str] = "lead"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("dual", None)
     facts: ClassVar[Facts] = Facts(
         paper="Liu et al. 2021",
         messages="1 compressed",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -43,7 +43,8 @@ class LED(Algorithm):
 
     name: ClassVar[str] = "led"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {"mixing": "lazy"}, LOSSY: {"mixing": "lazy"}}
+    stands: ClassVar[Stands] = {CHANGING: {"mixing": "lazy"}, LOSSY: {"mixing": "lazy"}, MEMBERS: {"mixing": "lazy"}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
     corrects: ClassVar[bool] = True
     plain_inner: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(

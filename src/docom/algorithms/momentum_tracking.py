@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -39,7 +39,8 @@ class MomentumTracking(Algorithm):
 
     name: ClassVar[str] = "momentum-tracking"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed", "tracker": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
     facts: ClassVar[Facts] = Facts(
         paper="Takezawa et al. 2022",
         messages="2",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import WEIGHTS, consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -42,7 +42,7 @@ class MoTEF(Algorithm):
 
     name: ClassVar[str] = "motef"
     channels: ClassVar[dict[str, str]] = {"model": "compressed", "tracker": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("v", "m")
     facts: ClassVar[Facts] = Facts(
         paper="Islamov et al. 2024",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -42,7 +42,8 @@ class ProxSkip(Algorithm):
 
     name: ClassVar[str] = "proxskip"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {"mixing": 0.5}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {"mixing": 0.5}, LOSSY: {}, MEMBERS: {"mixing": 0.5}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
     corrects: ClassVar[bool] = True
     plain_inner: ClassVar[bool] = True
     random_phases: ClassVar[bool] = True

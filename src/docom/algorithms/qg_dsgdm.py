@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -37,7 +37,7 @@ class QGDSGDm(Algorithm):
 
     name: ClassVar[str] = "qg-dsgdm"
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Lin et al. 2021",
         messages="1",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -40,7 +40,7 @@ class SparseLoCo(Algorithm):
 
     name: ClassVar[str] = "sparseloco"
     channels: ClassVar[dict[str, str]] = {"pseudo-gradient": "mean"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Sarfi et al. 2025",
         messages="sparse average",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.layout import Layout
 from docom.numerics import combine
 from docom.transports import Pending
@@ -49,7 +49,8 @@ class StreamingDiLoCo(Algorithm):
 
     name: ClassVar[str] = "streaming-diloco"
     channels: ClassVar[dict[str, str]] = {"fragment": "mean"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    sponsored: ClassVar[tuple[str, ...]] = ("theta", "m")
     models: ClassVar[tuple[str, ...]] = ("x", "theta")
     facts: ClassVar[Facts] = Facts(
         paper="Douillard et al. 2025",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from docom.channels.meter import Meter
+from docom.channels.passage import Ends, Passage
 from docom.numerics import NEVER, nonfinite_rows, note_nonfinite
 from docom.rng import Tick
 from docom.transports import Pending, Place, Transport
@@ -48,6 +49,7 @@ class Channel:
     repairs: whether it works where messages are lost, late, cut or wrong.
     follows_changes: whether the channel works over a network that `docom.weights.Network.changes` from round to round.
     meter: set to measure how much of the messages compression keeps; costs two rows and their sums per round.
+    owners: the agents of the rows, where they are not numbered as in the network, because others are away.
     """
 
     bits_per_round: float
@@ -56,6 +58,7 @@ class Channel:
     number: int = 0
     follows_changes: bool = False
     meter: Meter | None = None
+    owners: Tensor | None = None
     lost: int | None = None  # transmissions that did not arrive, where the network loses some
     repairs: ClassVar[bool] = False
 
@@ -86,6 +89,17 @@ class Channel:
 
     def start(self, hat: Tensor) -> None:
         """Begin with public copies ``hat``: the same row at all agents, so that nothing needs to be sent."""
+
+    def take_over(self, before: Any, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """Continue what the channel ``before`` has done among other members, which had this variable and this compressor.
+
+        What was under way is applied at all ends or dropped at all. hat: the copies of those that have none yet. keeps: whether
+        the others keep theirs. Returns the links over which copies were sent whole.
+        """
+        rows = before.rows()
+        for name, row in self.rows().items():
+            passage.kept(rows[name], row)
+        return ()
 
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """Move the public copies towards ``x`` by one message; return ``sum_j W_ij (hat_j - hat_i)`` after it.
@@ -164,10 +178,14 @@ class Channel:
         first = self.watch.first.cpu()
         round = int(first.min()) if len(first) else NEVER
         if round < NEVER:
-            agents = self.transport.agents.cpu()[first == round].tolist()
+            agents = self._owners.cpu()[first == round].tolist()
             raise NonFiniteVariable(self.variable, agents, round)
 
     def refuse(self, nonfinite: Tensor) -> None:
         """Raise an error that names the agents whose rows are not finite."""
         if bool(nonfinite.any()):
-            raise NonFiniteVariable(self.variable, self.transport.agents[nonfinite].tolist())
+            raise NonFiniteVariable(self.variable, self._owners[nonfinite].tolist())
+
+    @property
+    def _owners(self) -> Tensor:
+        return self.transport.agents if self.owners is None else self.owners

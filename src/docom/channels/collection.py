@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,14 +22,24 @@ OLDER = {"exact": "uncompressed"}
 WITHOUT_WEIGHTS = ("unweighted", "pairs")
 
 
+class Sent(NamedTuple):
+    """What has been sent before the present members took part."""
+
+    bits: float = 0
+    wire_bytes: int = 0
+    lost: int | None = None
+
+
 class Channels(Mapping[str, Channel]):
     """The channels of one algorithm by variable, and the network they run over.
+
+    before: what was sent before the present members took part, over other channels.
 
     >>> channels["model"].push(x)                                   # doctest: +SKIP
     """
 
     def __init__(self, network: Network, channels: dict[str, Channel]) -> None:
-        self.network = network
+        self.network, self.before = network, Sent()
         self._channels = channels
 
     def __getitem__(self, variable: str) -> Channel:
@@ -43,18 +54,18 @@ class Channels(Mapping[str, Channel]):
     @property
     def bits(self) -> float:
         """Bits one agent has sent so far, by the paper's formula."""
-        return sum(channel.bits for channel in self.values())
+        return self.before.bits + sum(channel.bits for channel in self.values())
 
     @property
     def wire_bytes(self) -> int:
         """Bytes all agents have put on all links so far."""
-        return sum(channel.wire_bytes for channel in self.values())
+        return self.before.wire_bytes + sum(channel.wire_bytes for channel in self.values())
 
     @property
     def lost(self) -> int | None:
         """Transmissions that did not arrive so far; None where the network loses none."""
         lost = [channel.lost for channel in self.values() if channel.lost is not None]
-        return sum(lost) if lost else None
+        return sum(lost) + (self.before.lost or 0) if lost else None
 
     def rows(self) -> dict[str, Tensor]:
         """All rows that the channels keep, by ``variable.name``."""

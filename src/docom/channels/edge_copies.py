@@ -22,6 +22,7 @@ from docom.channels.base import Channel
 from docom.channels.clipping import Clipping
 from docom.channels.garbage import Garbage
 from docom.channels.links import DirectedLinks, Mask
+from docom.channels.passage import Debt, Ends, Passage
 from docom.compressors import Bound, NonFinite, Stamp
 from docom.conditions import Conditions
 from docom.numerics import mix, sum_squares
@@ -35,6 +36,8 @@ class EdgeCopiesChannel(Channel):
 
     repairs: ClassVar[bool] = True
     follows_changes = True
+    mixes: bool = False  # whether the variable is mixed
+    debt: Debt | None = None
 
     def __init__(
         self,
@@ -76,10 +79,47 @@ class EdgeCopiesChannel(Channel):
         self.missed = np.zeros(len(self.links))
         self._gap = gap
 
+    def take_over(self, before: EdgeCopiesChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: what was under way is dropped, and what senders owe is paid with the next gap.
+
+        Links between agents that stayed keep their copies; the copies of new links are sent whole.
+        """
+        if before.received is None:
+            return ()
+        if not passage.restarts:
+            owed, unread = before.owed(), before._gap + before.owed() - before._settled_gap()
+            self.debt = Debt(passage.handed_over(unread), passage.handed_over(owed))
+        if self.clipping is not None and before.clipping is not None:
+            seen = torch.from_numpy(np.ascontiguousarray(before.clipping.seen.T))
+            fresh = torch.from_numpy(np.ascontiguousarray(self.clipping.seen.T))
+            self.clipping.seen = np.ascontiguousarray(passage.kept(seen, fresh).numpy().T)
+        if self.mixes:
+            return ()  # its next message is the variable itself, and everybody waits for it
+        copies = hat[torch.from_numpy(self.links.senders)]
+        old, new = self.links.of_before(before.links, passage.position(before.links.agents))
+        if keeps:
+            copies[torch.from_numpy(new)] = before.received[torch.from_numpy(old)]
+        for kept, rows in zip(before.memory, self.memory, strict=True):
+            rows[torch.from_numpy(new)] = kept[torch.from_numpy(old)]
+        self._begin(copies, torch.zeros_like(hat))
+        self._gap = self._settled_gap()
+        if not bool(hat.any()):
+            return ()
+        others = np.setdiff1d(np.arange(len(self.links)), new)
+        return list(zip(self.links.senders[others].tolist(), self.links.receivers[others].tolist(), strict=True))
+
+    def _settled_gap(self) -> Tensor:
+        """The gap in the network of the last round, if all senders knew what has been applied."""
+        assert self.received is not None
+        weights = self.links.weights(self.network.at(max(0, self.rounds - 1)))
+        weights = (weights + weights[self.links.back]) / 2
+        used = (weights > 0) & self.honest
+        return self._gap_over(np.where(used, weights, 0.0), used, self.received)
+
     @property
     def gap(self) -> Tensor:
         """See `Channel.gap`; a method that reads it before it pushes gets that of the last round's network."""
-        return self._gap
+        return self._gap if self.debt is None else self._gap + self.debt.on_reading()
 
     @property
     def wire_bytes(self) -> int:
@@ -118,13 +158,16 @@ class EdgeCopiesChannel(Channel):
         if self.known is not self.received:
             _add(self.known, q, answered, damping)
         self.missed = np.where(applied, (1 - damping) * weights, self.missed)
-        gap = self._gap_over(np.where(used, weights, 0.0), used)
+        gap = self._gap_over(np.where(used, weights, 0.0), used, self.known)
         if damping != 1:
             mix(gap, q, self.links.into_receivers(np.where(applied, (1 - damping) * weights, 0.0)), accumulate=True)
         paid = np.where(answered, self.missed, 0.0)
         if paid.any():
             mix(gap, q, self.links.into_senders(paid), -1.0, accumulate=True)
         self.missed = np.where(answered, 0.0, self.missed + damping * weights * self.sending.unanswered)
+        if self.debt is not None:
+            owed, self.debt = self.debt.on_pushing(), None
+            gap = gap if owed is None else gap + owed
         self._gap = gap
         self.count()
         if seen is not None:
@@ -165,10 +208,10 @@ class EdgeCopiesChannel(Channel):
             kept[at] = now
         return self.bound.decompress(message, stamp)
 
-    def _gap_over(self, weights: np.ndarray, active: Mask) -> Tensor:
+    def _gap_over(self, weights: np.ndarray, active: Mask, known: Tensor) -> Tensor:
         """``sum_j W_ij (received - known)``, with every difference cut where that is asked for."""
         assert self.received is not None
-        differences = self.received - self.known[torch.from_numpy(self.links.back)]
+        differences = self.received - known[torch.from_numpy(self.links.back)]
         if self.clipping is not None:
             lengths = sum_squares(differences).sqrt().numpy()
             weights = weights * self.clipping.factors(lengths, active, self.rounds)

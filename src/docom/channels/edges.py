@@ -25,6 +25,7 @@ from torch import Tensor
 
 from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
 from docom.channels.opening import Gossip, Opening
+from docom.channels.passage import Ends, Passage
 from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
 from docom.numerics import orthonormalise, product, product_transposed
 
@@ -100,6 +101,11 @@ class EdgeChannel(LowRankChannel):
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`: with equal variables the gap is zero."""
         self._gap = torch.zeros_like(hat)
+
+    def take_over(self, before: EdgeChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: all edges begin with new bases, which both ends draw, so that nothing is sent."""
+        self.start(hat)
+        return ()
 
     @property
     def gap(self) -> Tensor:

@@ -22,8 +22,10 @@ def careful(at: Opening, bound: Bound) -> Channel:
             'repair="resend" keeps one copy per agent, which needs a network that stays the same, and no clipping; '
             'use repair="edges"'
         )
-    kind = EdgeCopiesChannel if per_link else ResendingChannel
-    return kind(at.variable, bound, at.network, at.transport, at.key, conditions, at.number)
+    kind: type[EdgeCopiesChannel | ResendingChannel] = EdgeCopiesChannel if per_link else ResendingChannel
+    made = kind(at.variable, bound, at.network, at.transport, at.key, conditions, at.number)
+    made.mixes = at.kind == "uncompressed"
+    return made
 
 
 def robust_mean(at: Opening, bound: Bound) -> Channel | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from docom.channels.base import Channel
 from docom.channels.copies import Copies
 from docom.channels.meter import Meter
+from docom.channels.passage import Ends, Passage
 from docom.compressors import Bound, NonFinite, Stamp
 from docom.numerics import RowMix, mix
 from docom.rng import Key
@@ -80,6 +81,15 @@ class CompressedChannel(Channel):
         """See `Channel.start`."""
         by = self.by_round.mixing(0)
         self.copies = Copies(hat.clone(), 0 * hat, by, self.own)  # the rows are equal, so the gap is zero
+
+    def take_over(self, before: CompressedChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: the gap is computed from all copies with the new weights."""
+        hat = passage.kept(before.hat, hat.clone()) if keeps else hat.clone()
+        by = self.by_round.mixing(0)
+        self.copies = Copies(hat, mix(torch.empty_like(hat), hat, by), by, self.own)
+        for kept, rows in zip(before.memory, self.memory, strict=True):
+            passage.kept(kept, rows)
+        return passage.links if bool(hat.any()) and not self.bound.lossless else ()
 
     @property
     def wire_bytes(self) -> int:

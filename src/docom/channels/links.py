@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,6 +38,21 @@ class DirectedLinks:
 
     def __len__(self) -> int:
         return len(self.receivers)
+
+    def of_before(self, before: DirectedLinks, position: Sequence[int]) -> tuple[Numbers, Numbers]:
+        """The numbers of links that were there before a change of members, before and now.
+
+        position: for each agent before its number now, -1 where it has left.
+        """
+        now = np.asarray(position, dtype=np.int64)
+        receivers, senders = now[before.receivers], now[before.senders]
+        old = np.flatnonzero((receivers >= 0) & (senders >= 0))
+        wanted = receivers[old] * self.agents + senders[old]
+        keys = self.receivers * self.agents + self.senders
+        at = np.searchsorted(keys, wanted)
+        there = at < len(keys)
+        there[there] = keys[at[there]] == wanted[there]
+        return old[there], at[there].astype(np.int64)
 
     @cached_property
     def pairs(self) -> Numbers:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
 from docom.channels.opening import Gossip, Opening
+from docom.channels.passage import Ends, Passage
 from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
 from docom.numerics import orthonormalise, product, product_transposed
 from docom.transports import Place, Transport
@@ -133,6 +134,14 @@ class LowRankMeanChannel(LowRankChannel):
             self._turn += 1
         parts = flat.split([piece[0].numel() for piece in pieces], dim=1)
         return [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
+
+    def take_over(self, before: LowRankMeanChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: the bases are the same at all agents; a joiner takes its sponsor's, and its error is zero."""
+        passage.kept(before.error, self.error)
+        for stacks, kept in ((self.rights, before.rights), (self.lefts, before.lefts)):
+            for basis, known in zip(stacks, kept, strict=True):
+                basis.copy_(passage.spread(known))
+        return ()
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from docom.channels.copies import Copies
 from docom.channels.gossip import CompressedChannel
 from docom.channels.links import DirectedLinks, Mask
+from docom.channels.passage import Debt, Ends, Passage
 from docom.compressors import Bound, Sparse, Stamp
 from docom.conditions import Conditions
 from docom.numerics import RowMix, add_sparse, combine, mix, mix_sparse
@@ -69,6 +70,8 @@ class ResendingChannel(CompressedChannel):
     """
 
     repairs: ClassVar[bool] = True
+    mixes: bool = False  # whether the variable is mixed
+    debt: Debt | None = None
 
     def __init__(
         self,
@@ -95,6 +98,21 @@ class ResendingChannel(CompressedChannel):
         super().start(hat)
         self.late = torch.zeros_like(hat)
 
+    def take_over(self, before: CompressedChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: what was under way is applied everywhere, and what it owes is paid once."""
+        assert isinstance(before, ResendingChannel)
+        if before.late is None:
+            return ()
+        if not passage.restarts:
+            owed = before.owed()
+            settled = mix(torch.empty_like(before.hat), before.hat, before.by)
+            unread = owed + before.gap - settled
+            self.debt = Debt(passage.handed_over(unread), passage.handed_over(owed))
+        if self.mixes:
+            return ()  # its next message is the variable itself, and everybody waits for it
+        self.late = torch.zeros_like(hat)
+        return super().take_over(before, passage, hat, keeps)
+
     @property
     def capturable(self) -> bool:
         """See `Channel.capturable`: which messages arrive is drawn on the host."""
@@ -104,7 +122,8 @@ class ResendingChannel(CompressedChannel):
     def gap(self) -> Tensor:
         """See `Channel.gap`; what arrived late in the last round is contained once."""
         assert self.late is not None
-        return self.copies.gap + self.late
+        gap = self.copies.gap + self.late
+        return gap if self.debt is None else gap + self.debt.on_reading()
 
     @property
     def wire_bytes(self) -> int:
@@ -119,7 +138,7 @@ class ResendingChannel(CompressedChannel):
     def mix(self, x: Tensor) -> Tensor:
         """See `Channel.mix`."""
         if self.late is None:
-            return self._first(x)
+            return self._paid(self._first(x))
         gap = self.push(x)
         if not self.held and not self.was_late:
             return mix(torch.empty_like(x), x, self.whole)
@@ -154,7 +173,14 @@ class ResendingChannel(CompressedChannel):
             gap = self._arrive(self._hold(message, x, stamp, damping), before, after)
         self._forget()
         self.count()
+        gap = self._paid(gap)
         return Pending.of(gap if seen is None else self._metered(gap, damping, *seen))
+
+    def _paid(self, rows: Tensor) -> Tensor:
+        """With what was owed at the last change of members; that is paid now."""
+        owed = None if self.debt is None else self.debt.on_pushing()
+        self.debt = None
+        return rows if owed is None else rows + owed
 
     def _hold(self, message: Any, x: Tensor, stamp: Stamp, damping: float) -> Held:
         """Keep the message until all neighbours have it."""

@@ -21,14 +21,24 @@ class TimedTransport(InProcess):
     """An `InProcess` whose messages take time on a `Timeline`.
 
     A message counts as it is encoded; a run that is priced forms all its messages, also on a GPU.
+
+    agents: of the timeline, those that are the network's; by default all.
     """
 
-    def __init__(self, network: Network, timeline: Timeline, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        network: Network,
+        timeline: Timeline,
+        device: str | torch.device = "cpu",
+        agents: Sequence[int] | None = None,
+    ) -> None:
         super().__init__(network.degrees, device=device)
         self.needs_messages = True
         self.network, self.timeline = network, timeline
+        self.names = range(network.n) if agents is None else agents
         self._patterns: dict[int, tuple[Any, Pattern]] = {}
-        self._ring = timeline.lines.pattern([(i, (i + 1) % network.n) for i in range(network.n) if network.n > 1])
+        n = network.n
+        self._ring = self._of([(i, (i + 1) % n) for i in range(n) if n > 1])
 
     def exchange(
         self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
@@ -56,5 +66,8 @@ class TimedTransport(InProcess):
                 self._patterns.clear()
             if ends is None:
                 ends = [(i, j) for i, near in enumerate(kept.neighbours) for j in near]
-            known = self._patterns[id(kept)] = kept, self.timeline.lines.pattern(list(ends))
+            known = self._patterns[id(kept)] = kept, self._of(ends)
         return known[1]
+
+    def _of(self, ends: Sequence[tuple[int, int]]) -> Pattern:
+        return self.timeline.lines.pattern([(self.names[i], self.names[j]) for i, j in ends])

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from docom.clock.compute import ComputeTimes, Numbers, held_up, intervals
 from docom.clock.lanes import Lanes
@@ -24,7 +25,10 @@ class Timeline:
     """Times of all agents, in seconds of the clock.
 
     now: until when every agent has worked. computing, waiting, away: seconds of each agent so far. gradients: computed by each.
+    present: which agents take part; None: all.
     """
+
+    present: NDArray[np.bool_] | None = None
 
     def __init__(self, clock: Clock, agents: int, seed: int) -> None:
         clock.check(agents)
@@ -49,6 +53,8 @@ class Timeline:
         if not meanwhile:
             self.settle()
         many = np.broadcast_to(np.asarray(counts, dtype=np.float64), (self.agents,))
+        if self.present is not None:
+            many = many * self.present
         if not many.any():
             return
         seconds = self.times.of(many, self.gradients, self._draws)
@@ -79,6 +85,24 @@ class Timeline:
             at = at + works + rests
         self.lanes.add("computing", at, done)
 
+    def rest(self) -> None:
+        """Agents that take no part are away until the last of the others is done."""
+        if self.present is None or self.present.all():
+            return
+        until = np.where(self.present, self.now, np.maximum(self.now, self.now[self.present].max()))
+        self.away += until - self.now
+        self.lanes.add("away", self.now, until)
+        self.now = until
+
+    def meet(self) -> None:
+        """All agents that take part wait for one another."""
+        self.settle()
+        here = np.ones(self.agents, dtype=bool) if self.present is None else self.present
+        until = np.where(here, self.now[here].max(), self.now)
+        self.waiting += until - self.now
+        self.lanes.add("waiting", self.now, until)
+        self.now = until
+
     def settle(self) -> None:
         """All agents wait for the messages under way to them."""
         if self._arriving is None:
@@ -97,7 +121,8 @@ class Timeline:
     def all_reduce(self, ring: Pattern, size: float) -> None:
         """A ring all-reduce of ``size`` bytes: ``2 (n - 1)`` exchanges, each of an n-th, with the next agent."""
         self.settle()
-        rounds, piece = 2 * (self.agents - 1), float(np.ceil(size / self.agents))
+        members = max(1, len(ring.senders))
+        rounds, piece = 2 * (members - 1), float(np.ceil(size / members))
         now, steps = self.now, None
         for number in range(rounds):
             before = np.stack([now, self.lines.up_free, self.lines.down_free])

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from docom.graphs import TOPOLOGIES, agent_count, build, unknown_name
+from docom.weights.among import among
 from docom.weights.changing import MEASURED_ROUNDS, Changing, Snapshot
 from docom.weights.finite_averaging import averaging_matrices
 from docom.weights.matrices import as_matrix, doubly_stochastic, is_adjacency, lazy, rows_sum_to_one
@@ -43,6 +44,7 @@ __all__ = [
     "Network",
     "Relay",
     "Snapshot",
+    "among",
     "averaging_matrices",
     "network",
     "relay_plan",

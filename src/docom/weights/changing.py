@@ -94,6 +94,7 @@ class Changing(Network):
     meets: for each agent all that it may ever exchange messages with, ascending; by default those of one period, or everybody.
     random: whether the rounds are drawn, each independently of the others.
     mean_square: |E W^T W - J| of a round that is drawn, if known; else 256 rounds are measured, which gives a little more.
+    plan: the same kind of network for another number of agents, where that makes sense.
     """
 
     period: int | None  # type: ignore[misc]
@@ -109,11 +110,12 @@ class Changing(Network):
         meets: Callable[[], tuple[tuple[int, ...], ...]] | None = None,
         random: bool = False,
         mean_square: float | None = None,
+        plan: Callable[[int], Changing] | None = None,
     ) -> None:
         first = find(0)
         self.__dict__.update(
             name=name, rule=rule, period=period, random=random, size=first.n, _find=find, _meets=meets,
-            _mean_square=mean_square, _kept={0: first}, _counts=[0],
+            _mean_square=mean_square, _plan=plan, _kept={0: first}, _counts=[0],
         )  # fmt: skip
         if period is not None and period > 1:
             self._require_agreement()
@@ -261,9 +263,22 @@ class Changing(Network):
 
     def lazy(self) -> Changing:
         """The same with (I + W) / 2 in every round."""
+        plan = self.__dict__["_plan"]
         return Changing(
             lambda round: self.at(round).lazy(), self.name, rule="lazy", period=self.period, random=self.random,
-            meets=self.__dict__["_meets"],
+            meets=self.__dict__["_meets"], plan=None if plan is None else lambda n: plan(n).lazy(),
+        )  # fmt: skip
+
+    def planned_for(self, n: int) -> Changing | None:
+        """The same kind of network for another number of agents; None where its rounds name agents."""
+        plan = self.__dict__["_plan"]
+        return None if plan is None else plan(n)
+
+    def later(self, rounds: int) -> Changing:
+        """The same from a later round on, for networks without a period."""
+        return Changing(
+            lambda round: self.at(round + rounds), self.name, rule=self.rule, random=self.random,
+            meets=self.__dict__["_meets"], mean_square=self.__dict__["_mean_square"], plan=self.__dict__["_plan"],
         )  # fmt: skip
 
     def describe(self) -> str:

@@ -35,7 +35,12 @@ def ends(graph: nx.Graph[int]) -> tuple[Numbers, Numbers]:
 
 def default_rule(graph: nx.Graph[int]) -> str:
     """Return "uniform" where all agents have equally many neighbours, else "metropolis"."""
-    return _default(_degrees(len(graph), *ends(graph)))
+    return default_rule_of(len(graph), *ends(graph))
+
+
+def default_rule_of(n: int, i: Numbers, j: Numbers) -> str:
+    """`default_rule` of the edges between i and j."""
+    return _default(_degrees(n, i, j))
 
 
 def _default(degrees: NDArray[np.int64]) -> str:

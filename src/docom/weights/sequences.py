@@ -30,14 +30,20 @@ def _one_peer_exponential(n: int, _argument: str | None, _seed: int) -> Changing
         half = np.full(n, 0.5 if n > 1 else 0.0)
         return Snapshot(Rows.of_links(n, everyone, sources, half) if n > 1 else alone(), "one-peer-exponential")
 
-    return Changing(find, "one-peer-exponential", period=max(1, (n - 1).bit_length()))
+    return Changing(
+        find, "one-peer-exponential", period=max(1, (n - 1).bit_length()),
+        plan=lambda other: _one_peer_exponential(other, None, _seed),
+    )  # fmt: skip
 
 
 def _base(n: int, argument: str | None, _seed: int) -> Changing:
     k = _peers(argument)
     rounds = base_rounds(n, k)
     snapshots = [Snapshot(_of_edges(n, edges), f"base:{k + 1}") for edges in rounds] or [Snapshot(alone())]
-    return Changing(lambda round: snapshots[round], f"base:{k + 1}", period=len(snapshots))
+    return Changing(
+        lambda round: snapshots[round], f"base:{k + 1}", period=len(snapshots),
+        plan=lambda other: _base(other, argument, _seed),
+    )  # fmt: skip
 
 
 def _od_equidyn(n: int, _argument: str | None, seed: int) -> Changing:
@@ -54,7 +60,9 @@ def _od_equidyn(n: int, _argument: str | None, seed: int) -> Changing:
 
     own, other = (n + 1) / (2 * n), (n - 1) / (2 * n)
     mean_square = own**2 + other**2 - 2 * own * other / (n - 1) if n > 1 else 0.0
-    return Changing(find, "od-equidyn", random=True, mean_square=mean_square)
+    return Changing(
+        find, "od-equidyn", random=True, mean_square=mean_square, plan=lambda other: _od_equidyn(other, None, seed)
+    )
 
 
 def _random_matching(n: int, _argument: str | None, seed: int) -> Changing:
@@ -71,7 +79,10 @@ def _random_matching(n: int, _argument: str | None, seed: int) -> Changing:
 
     # The matrix of a matching is a projection, so that W^T W = W.
     mean_square = 0.0 if n < 3 else 0.5 if n % 2 else 0.5 - 0.5 / (n - 1)
-    return Changing(find, "random-matching", random=True, mean_square=mean_square)
+    return Changing(
+        find, "random-matching", random=True, mean_square=mean_square,
+        plan=lambda other: _random_matching(other, None, seed),
+    )  # fmt: skip
 
 
 def _random_edges(n: int, argument: str | None, seed: int) -> Changing:

@@ -1,0 +1,121 @@
+"""Who takes part: an ordered list of agents with the number of its epoch, and what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from docom.channels.passage import Passage
+from docom.conditions import Churn
+from docom.conditions.churn import LEAST
+from docom.weights import Network
+
+
+@dataclass(frozen=True)
+class Change:
+    """From the members before to those now; all by their numbers in the run, ascending.
+
+    left: who has said so. crashed: who has not. joined: who is new; one that has left and come back in the same round is in both.
+    """
+
+    before: tuple[int, ...]
+    now: tuple[int, ...]
+    left: tuple[int, ...]
+    crashed: tuple[int, ...]
+    joined: tuple[int, ...]
+
+    def passage(self, was: Network, network: Network) -> Passage:
+        """The same by rows, for the network of the members before and that of those now."""
+        row_before = {agent: row for row, agent in enumerate(self.before)}
+        row_now = {agent: row for row, agent in enumerate(self.now)}
+        stay = [agent for agent in self.now if agent not in set(self.joined)]
+        staying_before, staying = {row_before[agent] for agent in stay}, [row_now[agent] for agent in stay]
+
+        def heir(row: int) -> int:
+            found = next((j for j in was.neighbours[row] if j in staying_before), None)
+            return staying[0] if found is None else row_now[self.before[found]]
+
+        def sponsor(row: int) -> int:
+            return next((j for j in network.neighbours[row] if j in set(staying)), staying[0])
+
+        return Passage(
+            stayed=[(row_before[agent], row_now[agent]) for agent in stay],
+            joined=[(row_now[agent], sponsor(row_now[agent])) for agent in self.joined],
+            heirs=[(row_before[agent], heir(row_before[agent])) for agent in self.left],
+            restarts=bool(self.crashed),
+            links=() if network.changes or was.changes else _renewed(was, self.before, network, self.now),
+        )
+
+
+def _renewed(was: Network, before: Sequence[int], network: Network, now: Sequence[int]) -> list[tuple[int, int]]:
+    """The links to agents whose weights are not those they had, (sender, receiver)."""
+    known = {agent: _weights(was, before, row) for row, agent in enumerate(before)}
+    return [
+        (sender, row)
+        for row, agent in enumerate(now)
+        if known.get(agent) != _weights(network, now, row)
+        for sender in network.neighbours[row]
+    ]
+
+
+def _weights(network: Network, agents: Sequence[int], row: int) -> dict[int, float]:
+    """The weights that an agent gives to others, by their numbers in the run."""
+    rows = network.rows
+    span = slice(int(rows.offsets[row]), int(rows.offsets[row + 1]))
+    entries = zip(rows.sources[span].tolist(), rows.weights[span].tolist(), strict=True)
+    return {agents[source]: weight for source, weight in entries if source != row and weight}
+
+
+class Roster:
+    """The members of a run, from step to step.
+
+    members: who takes part now, ascending. epoch: the number of changes so far. since: the step of the last one.
+    """
+
+    def __init__(self, churn: Churn, agents: int, seed: int) -> None:
+        self.churn, self.agents, self.seed = churn, agents, seed
+        self.members = tuple(agent for agent in range(agents) if agent not in churn.away)
+        self.epoch = self.since = 0
+
+    def change(self, step: int) -> Change | None:
+        """What happens before this step; None if nothing does. An event that cannot happen does not."""
+        here = set(self.members)
+        left: set[int] = set()
+        crashed: set[int] = set()
+        joined: set[int] = set()
+        for event in self.churn.changes(step, [agent in here for agent in range(self.agents)], self.seed):
+            if event.kind == "join" and event.agent not in here:
+                here.add(event.agent)
+                joined.add(event.agent)
+            elif event.kind != "join" and event.agent in here and len(here) > LEAST:
+                here.remove(event.agent)
+                if event.agent in joined:
+                    joined.remove(event.agent)
+                else:
+                    (left if event.kind == "leave" else crashed).add(event.agent)
+        if not (left or crashed or joined):
+            return None
+        if not here - joined:
+            raise ValueError(
+                f"churn: before step {step} all members are replaced at once, so that nobody can tell the new ones anything; "
+                "let at least one stay"
+            )
+        before, self.members = self.members, tuple(sorted(here))
+        self.epoch, self.since = self.epoch + 1, step
+        return Change(before, self.members, *(tuple(sorted(each)) for each in (left, crashed, joined)))
+
+    def dump(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"members": list(self.members), "epoch": self.epoch, "since": self.since}
+
+    def load(self, found: Mapping[str, Any]) -> None:
+        """Restore what `dump` returned; refuses what cannot be."""
+        members = tuple(int(agent) for agent in found["members"])
+        if (
+            len(members) < LEAST
+            or list(members) != sorted(set(members))
+            or not 0 <= members[0] <= members[-1] < self.agents
+        ):
+            raise ValueError(f"a checkpoint with members {str(members)[:60]} of {self.agents} agents")
+        self.members, self.epoch, self.since = members, int(found["epoch"]), int(found["since"])
