@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -165,3 +166,12 @@ def test_the_search_of_the_site_works_from_disk(site: Path) -> None:
     )
     found = re.findall(r'class="md-search-result__link"', done.stdout)
     assert len(found) >= 3
+
+
+def test_the_design_names_every_room() -> None:
+    """Its table has the modules of the layers, each once, and no other."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    rooms = sorted(name.strip() for layer in layers for name in layer.split("|"))
+    rows = re.findall(r"^\| (`[^|]*`) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == rooms
