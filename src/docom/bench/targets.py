@@ -86,7 +86,7 @@ def cpu_targets() -> Iterator[Target]:
 def _scaling_targets(memory: tuple[int, ...]) -> Iterator[Target]:
     for count in (100, 1000):
         subjects = f"n = {count}, an agent", "n = 10, an agent"
-        yield Target(f"n = {count}: time an agent over that with n = 10", "scaling", _ratio(*subjects), at_most=2.0)
+        yield Target(f"n = {count}: time per agent over that with n = 10", "scaling", _ratio(*subjects), at_most=2.0)
     for count in memory:
         yield Target(
             f"n = {count}: memory beside the data and the mixing matrix", "scaling",

@@ -100,7 +100,7 @@ def _grids(given: list[str]) -> Grid:
 
 
 class TrialBar:
-    """A bar over all steps of all trials; a line a trial where there is no terminal. Saves the trials as they end."""
+    """A bar over all steps of all trials; a line for each trial where there is no terminal. Saves the trials as they end."""
 
     def __init__(self, search: Search, trials: int, folder: Path, command: str) -> None:
         self.search, self.trials, self.folder, self.command = search, trials, folder, command

@@ -20,7 +20,7 @@ MOST_POINTS = 2000  # of a curve: no screen shows more, and the page stays quick
 
 @dataclass(frozen=True)
 class Configuration:
-    """The runs of one setting, one a seed, and how they are drawn."""
+    """The runs of one setting, one per seed, and how they are drawn."""
 
     label: str
     runs: tuple[RunData, ...]

@@ -51,9 +51,9 @@ def average_over_run(
     measure: Callable[[Training, Problem], Tensor] = squared_gradients,
     last: float = 1.0,
 ) -> Tensor:
-    """The average of a measure over the steps 0 .. T-1 (or over the last share of them), one number a run.
+    """The average of a measure over the steps 0 .. T-1 (or over the last share of them), one number per run.
 
-    measure: gives a number a run, or rows of such numbers, which are then averaged each.
+    measure: gives one number per run, or rows of such numbers, which are then averaged each.
     """
     training = begin(
         problem, algorithm, graph, compressor, count=runs, batch_size=1, seed=seed, device=device, x0=problem.start(0)
@@ -215,7 +215,7 @@ def shown_error(problem: SampledQuadratics, eta: float, beta: float) -> float:
     """The share of its gradient estimate's squared error that DoCoM's average |grad f|^2 at the mean shows.
 
     The error of the averaged estimate decays by beta per step, and the model follows it along an axis of curvature h by eta h a
-    step. Of a square that decays at the one rate, seen through what follows at the other, there is left
+    step. Of a square that decays at the first rate, seen through what follows at the second, there is left
     ``eta h/(eta h + beta)``: nearly all of it once eta h is far above beta, which falls faster with T.
     """
     h = eta * problem.local_curvatures.mean(dim=0)
