@@ -103,6 +103,19 @@ def test_averages_over_links_and_half_rounds_count_as_the_messages_they_are() ->
     assert times(halves)[1:] == pytest.approx([2 * t for t in range(1, 7)])
 
 
+def test_messages_that_agents_pass_on_take_an_exchange_for_every_hop() -> None:
+    found = run(
+        docom.SparseLoCo(),
+        Clock(step=0.0, latency=1.0),
+        compressor="mean-topk:8,chunk=8",
+        inner=SGD(lr=0.05),
+        local_steps=2,
+    )
+    assert times(found) == pytest.approx(
+        [4.0 * t for t in range(7)]
+    )  # the farthest agent of a ring of 8 is 4 links away
+
+
 def test_an_all_reduce_passes_pieces_around_a_ring() -> None:
     found = run(docom.AllReduceSGD(lr=0.05), "step=0.2,latency=10ms,up=100kbit,down=100kbit")
     piece = 24 * 8 / N

@@ -113,7 +113,7 @@ class Experiment:
         if isinstance(self.algorithm, AsynchronousMethod):
             return self._begin_events(self.algorithm)
         self._rehearse()
-        timeline = None
+        timeline = getattr(transport, "timeline", None)
         if self.conditions.clock is not None and (transport is None or isinstance(transport, InProcess)):
             timeline = Timeline(self.conditions.clock, self.network.n, self.seed)
         if self.conditions.churn is not None:

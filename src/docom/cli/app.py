@@ -348,6 +348,44 @@ def report(
     commands.report(folders, link, out)
 
 
+@app.command()
+def plan(
+    federation: Annotated[Path | None, typer.Argument(help="A members' file; else --link and --model-size.")] = None,
+    link: Annotated[
+        str | None, _option("--link", "Line of every agent, such as 10mbit,50ms; with a file, of links not measured.")
+    ] = None,
+    model_size: Annotated[
+        str | None, _option("--model-size", "Parameters: 10M, 79510, or shapes such as 784x100,100.")
+    ] = None,
+    step_seconds: Annotated[
+        float | None, _option("--step-seconds", "Seconds of a gradient, of one batch, on your machines.")
+    ] = None,
+    agents: Agents = None,
+    topology: Annotated[
+        str | None, _option("--topology", "Graphs to price, separated by commas; ring if left out.")
+    ] = None,
+    compare: Annotated[Path | None, _option("--compare", "Folder of a finished run, to compare with its plan.")] = None,
+    links: Annotated[
+        list[Path] | None, _option("--links", "Folder of a site of another machine, with its links.json (repeatable).")
+    ] = None,
+    local_steps: Annotated[str, typer.Option("--local-steps", help="Numbers of local steps to price.")] = "8,32,128",
+    only: Annotated[str | None, _option("--only", "Methods to price, separated by commas.")] = None,
+    busy: Annotated[
+        float, typer.Option("--busy", help="Share of the time that agents should compute.", min=0.01, max=1)
+    ] = 0.9,
+    everything: Annotated[bool, typer.Option("--all", help="All settings, and why some cannot be priced.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+    data: Data = None,
+) -> None:
+    """Price every method, compressor, number of local steps and graph on your lines, before anything runs; say what to take."""
+    from docom.cli import plan_command
+
+    question = plan_command.Question(
+        federation, link, model_size, step_seconds, agents, topology, compare, links or [], local_steps, only, busy
+    )
+    plan_command.plan(question, everything, json, data)
+
+
 @app.command(name="list")
 def list_names(plugin: Plugins = None) -> None:
     """Algorithms, compressors, topologies, presets and problems, a line each."""

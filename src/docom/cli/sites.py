@@ -18,6 +18,7 @@ from docom.sites.federation import EXAMPLE
 
 if TYPE_CHECKING:
     from docom.runner import Outcome
+    from docom.sites.federation import Federation
     from docom.sites.team import SiteTeam
     from docom.terminal import StepBar
 
@@ -115,14 +116,19 @@ def check(federation: Path, name: str, where: Where, seconds: float) -> None:
 
 def configured(site: Site, device: str = "cpu", threads: int = 1) -> RunConfig:
     """The run that a members' file describes, as this site runs it."""
-    given = dict(site.federation.run)
+    return configured_run(site.federation, device, threads)
+
+
+def configured_run(federation: Federation, device: str = "cpu", threads: int = 1) -> RunConfig:
+    """The run that a members' file describes."""
+    given = dict(federation.run)
     if not given:
         raise ValueError(
             "the members' file has no run section, such as run: {preset: synthetic}; for a training loop of your own use "
             "docom.optim.Decentralized(..., site=...)"
         )
-    given |= {"agents": len(site.federation.members), "device": device, "threads": given.get("threads") or threads}
-    given |= {"topology": site.federation.network.name, "weights": None}
+    given |= {"agents": len(federation.members), "device": device, "threads": given.get("threads") or threads}
+    given |= {"topology": federation.network.name, "weights": None}
     try:
         preset = given.pop("preset", None)
         if preset is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.clock.lines import Pattern
 from docom.clock.timeline import Timeline
 from docom.transports import InProcess, Pending
-from docom.transports.base import Code, Links, Place
+from docom.transports.base import Code, Links, Place, Relays
 from docom.weights import Network
 
 START = Place()
@@ -57,6 +57,12 @@ class TimedTransport(InProcess):
         """See `Transport.gather`: a ring all-reduce."""
         self.timeline.all_reduce(self._ring, float(rows.shape[1] * rows.element_size()))
         return super().gather(rows, place)
+
+    def relay(self, code: Code, message: Any, hops: Relays, place: Place | None = None) -> Pending[Any]:
+        """See `Transport.relay`: an exchange for each of the hops."""
+        for hop in hops:
+            self.timeline.exchange(self._pattern(hop, [(i, j) for i, j, _ in hop]), float(code.num_bytes))
+        return super().relay(code, message, hops, place)
 
     def _pattern(self, kept: Any, ends: Sequence[tuple[int, int]] | None) -> Pattern:
         """The pattern of some ends, or of a network's neighbours; kept with its origin, because Python reuses ids."""
