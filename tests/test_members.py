@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields
@@ -13,7 +14,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor
+from typer.testing import CliRunner
 
 import docom
 from conftest import least_squares
@@ -23,11 +26,14 @@ from docom.channels.edge_copies import EdgeCopiesChannel
 from docom.channels.passage import Passage
 from docom.channels.resending import ResendingChannel
 from docom.checkpoint import restore, save
+from docom.cli.app import app
 from docom.conditions import Churn, Event
+from docom.config import read
 from docom.experiment import Experiment
 from docom.loop import train
 from docom.members import MembersTraining, Roster
 from docom.metrics import measure
+from docom.runner.parts import assemble
 from docom.weights import among, network
 from test_convergence import EXACT, EXACT_TO
 
@@ -334,7 +340,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(
 def test_a_checkpoint_with_impossible_members_is_refused(tmp_path: Path) -> None:
     training = begun("dsgd", {"churn": "leave@2:1"})
     for members in ([0], [0, 0, 1], [1, 0], [-1, 2], [0, AGENTS]):
-        found = {"members": {"members": members, "epoch": 1, "since": 2, "before": [0, 0, None]}}
+        found = {"members": {"members": members, "epoch": 1, "since": 2, "sent": {}}}
         with pytest.raises(ValueError, match="a checkpoint with members"):
             training.prepare(found)
 
@@ -476,3 +482,68 @@ def test_a_passage_moves_rows() -> None:
     assert passage.spread(rows).flatten().tolist() == [10, 100, 10]
     assert passage.handed_over(rows).flatten().tolist() == [10, 101, 0]
     assert passage.position(3) == [-1, 0, 1]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "algorithm: docom\nhyper: {lr: 0.02, gamma: 0.3}\nproblem: {name: least-squares, samples: 5, features: 4}\n"
+        'agents: 5\nsteps: 8\neval_every: 2\ncompressor: topk:0.5\nconditions: {churn: {events: ["leave@3:1"], away: [4]}}\n'
+        'compare:\n  runs:\n    - {}\n    - {label: crash, conditions: {churn: "crash@5:2"}}\n'
+        "    - {label: calm, conditions: {churn: none}}\n"
+    )
+    return path
+
+
+def test_files_options_comparisons_and_reports_know_members(file: Path, tmp_path: Path) -> None:
+    """The file's changes, those of an option, and of the single runs of a comparison; a report says who is left."""
+
+    def docom_(*arguments: str) -> str:
+        done = CliRunner().invoke(app, list(arguments))
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def members(folder: Path) -> list[float]:
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line)["members"] for line in lines if "members" in line]
+
+    docom_("run", str(file), "--out", str(tmp_path / "file"))
+    assert members(tmp_path / "file") == [4, 4, 3, 3, 3]
+    option = tmp_path / "option"
+    docom_("run", str(file), "--churn", "leave@1:0,join@5:0", "--out", str(option))
+    assert members(option) == [5, 4, 4, 5, 5]
+    summary = json.loads((option / "summary.json").read_text())
+    assert summary["members"] == [0, 1, 2, 3, 4]
+    assert summary["changes"] == ["leave@1:0", "join@5:0"]
+    assert [message["rounds"] for message in summary["messages"]] == [8, 8]
+    assert len(summary["network_of_members"]["edges"]) == 5
+    docom_("compare", str(file), "--out", str(tmp_path / "several"))
+    found = sorted(tuple(members(path.parent)) for path in (tmp_path / "several").rglob("summary.json"))
+    assert found == [(), (4, 4, 3, 3, 3), (5, 5, 5, 4, 4)]
+    docom_("report", str(option))
+    page = (option / "report.html").read_text()
+    assert "0, 1, 2, 3, 4 (after 2 changes)" in page
+
+
+def test_the_saved_model_is_the_mean_of_the_members(file: Path, tmp_path: Path) -> None:
+    """Not the sum of theirs over the number of all agents."""
+    problem = least_squares(AGENTS)
+    run = simulated(problem, docom.DSGD(lr=0.02), steps=30, conditions={"churn": "leave@3:1,leave@4:2"})
+    assert run.agents == AGENTS
+    assert run.x.shape == (4, problem.dimension)
+    torch.testing.assert_close(run.mean_model(), run.x.mean(0))
+    done = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "a")])
+    assert done.exit_code == 0, done.output
+    config = read(tmp_path / "a" / "config.yaml")
+    training = assemble(config, config.build_problem(tmp_path)).begin()
+    for _ in walking(training, config.steps):  # type: ignore[arg-type]
+        pass
+    (path,) = (tmp_path / "a").glob("*.safetensors")
+    saved = torch.cat([part.flatten() for part in load_file(path).values()])
+    torch.testing.assert_close(saved, training.state.x.mean(0), rtol=1e-6, atol=1e-7)
+
+
+def test_a_diagnosis_is_refused(file: Path) -> None:
+    done = CliRunner().invoke(app, ["run", str(file), "--diagnose"])
+    assert "in which all agents take part" in str(done.exception)

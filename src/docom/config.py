@@ -111,6 +111,11 @@ class RunConfig:
                 found.check(self.agents)
         except TypeError as error:
             raise ValueError(f"conditions: {error}") from None
+        if found.churn is not None and (self.diagnose or self.stop_on_divergence):
+            raise ValueError(
+                "diagnose and stop_on_divergence follow the paper's proof, in which all agents take part; leave them out with "
+                "churn"
+            )
         algorithm = self.build_algorithm()
         check_local_steps(algorithm, self.build_inner(), self.local_steps, self.overlap, self.agents)
         if self.inner is not None and (self.diagnose or self.stop_on_divergence):

@@ -198,7 +198,7 @@ class Experiment:
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
         if isinstance(training, MembersTraining):
-            description["members"] = list(training.members)
+            description |= training.taking_part()
         if training.timeline is not None:
             description["clock"] = training.timeline.summary()
         return Run(final, training.records, description, self.problem.model)

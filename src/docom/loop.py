@@ -187,6 +187,10 @@ class Training:
         """What a record says in addition, besides measures."""
         return {}
 
+    def taking_part(self) -> dict[str, Any]:
+        """For the summary of a run, who takes part; empty where it is everybody at all times."""
+        return {}
+
     @property
     def holds(self) -> list[int]:
         """The agents whose rows a checkpoint keeps."""

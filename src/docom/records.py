@@ -26,7 +26,8 @@ Record = dict[str, float]
 class Run:
     """A finished run.
 
-    x: final models ``[n, d]`` (the drawn iterate with ``output="uniform"``).
+    x: final models ``[n, d]`` (the drawn iterate with ``output="uniform"``); where agents leave and join, of those that take part
+        in the end, which are ``description["members"]``.
     records: one dict per evaluation; `docom.metrics.MEANING` explains the keys.
     description: settings as used, among them the measured gamma where it was "auto".
     """
@@ -53,6 +54,11 @@ class Run:
         import pandas
 
         return pandas.DataFrame(self.records)
+
+    @property
+    def agents(self) -> int:
+        """Agents of the run, also those that do not take part in the end."""
+        return int(getattr(self.description.get("network"), "n", len(self.x)))
 
     def mean_model(self) -> Any:
         """The average over agents: a row, or a copy of the module for a `ModuleProblem`."""
@@ -92,7 +98,7 @@ def plot(
     curves = [
         Series(
             label,
-            [with_totals(record, len(run.x), beside_walks=local) for record in run.records],
+            [with_totals(record, run.agents, beside_walks=local) for record in run.records],
             COLOURS[place % len(COLOURS)],
         )
         for place, (label, run) in enumerate(named.items())

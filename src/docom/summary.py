@@ -31,6 +31,8 @@ def summarise(
         "degree": network.busiest,
         "network": network.facts(),
         "messages": _messages(training.channels),
+        **training.taking_part(),
+        **({"conditions": given} if (given := experiment.conditions.to_dict()) else {}),
         "final": training.records[-1] if training.records else None,
         **({} if training.timeline is None else {"clock": training.timeline.summary()}),
     }
@@ -38,12 +40,12 @@ def summarise(
 
 def _messages(channels: Channels) -> list[dict[str, Any]]:
     """For each variable: bytes to one neighbour per round, sequential exchanges per round, and the number of rounds."""
-    ends = channels.network.messages_per_round
+    ends, rounds = channels.network.messages_per_round, channels.rounds_in_all()
     return [
         {
             "variable": variable,
             "bytes": channel.bytes_per_round / ends if ends else 0,
-            "rounds": channel.rounds,
+            "rounds": rounds[variable],
             "exchanges": channel.exchanges,
         }
         for variable, channel in channels.items()

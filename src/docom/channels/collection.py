@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ class Sent(NamedTuple):
     bits: float = 0
     wire_bytes: int = 0
     lost: int | None = None
+    rounds: Mapping[str, int] = MappingProxyType({})
 
 
 class Channels(Mapping[str, Channel]):
@@ -97,6 +99,10 @@ class Channels(Mapping[str, Channel]):
     def rounds(self) -> dict[str, int]:
         """How often each channel has been used."""
         return {variable: channel.rounds for variable, channel in self.items()}
+
+    def rounds_in_all(self) -> dict[str, int]:
+        """How often each variable has been sent since the start of the run."""
+        return {variable: rounds + self.before.rounds.get(variable, 0) for variable, rounds in self.rounds().items()}
 
 
 def open_channels(

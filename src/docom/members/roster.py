@@ -70,13 +70,15 @@ def _weights(network: Network, agents: Sequence[int], row: int) -> dict[int, flo
 class Roster:
     """The members of a run, from step to step.
 
-    members: who takes part now, ascending. epoch: the number of changes so far. since: the step of the last one.
+    members: who takes part now, ascending. epoch: how often they have changed. since: the step of the last change.
+    history: all changes so far, as users write them.
     """
 
     def __init__(self, churn: Churn, agents: int, seed: int) -> None:
         self.churn, self.agents, self.seed = churn, agents, seed
         self.members = tuple(agent for agent in range(agents) if agent not in churn.away)
         self.epoch = self.since = 0
+        self.history: list[str] = []
 
     def change(self, step: int) -> Change | None:
         """What happens before this step; None if nothing does. An event that cannot happen does not."""
@@ -85,15 +87,17 @@ class Roster:
         crashed: set[int] = set()
         joined: set[int] = set()
         for event in self.churn.changes(step, [agent in here for agent in range(self.agents)], self.seed):
-            if event.kind == "join" and event.agent not in here:
-                here.add(event.agent)
+            joins = event.kind == "join"
+            if joins == (event.agent in here) or (not joins and len(here) <= LEAST):
+                continue
+            here ^= {event.agent}
+            self.history.append(str(event))
+            if joins:
                 joined.add(event.agent)
-            elif event.kind != "join" and event.agent in here and len(here) > LEAST:
-                here.remove(event.agent)
-                if event.agent in joined:
-                    joined.remove(event.agent)
-                else:
-                    (left if event.kind == "leave" else crashed).add(event.agent)
+            elif event.agent in joined:
+                joined.remove(event.agent)
+            else:
+                (left if event.kind == "leave" else crashed).add(event.agent)
         if not (left or crashed or joined):
             return None
         if not here - joined:
@@ -107,7 +111,7 @@ class Roster:
 
     def dump(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"members": list(self.members), "epoch": self.epoch, "since": self.since}
+        return {"members": list(self.members), "epoch": self.epoch, "since": self.since, "history": self.history}
 
     def load(self, found: Mapping[str, Any]) -> None:
         """Restore what `dump` returned; refuses what cannot be."""
@@ -119,3 +123,4 @@ class Roster:
         ):
             raise ValueError(f"a checkpoint with members {str(members)[:60]} of {self.agents} agents")
         self.members, self.epoch, self.since = members, int(found["epoch"]), int(found["since"])
+        self.history = [str(event) for event in found["history"]]

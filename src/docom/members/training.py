@@ -149,6 +149,11 @@ class MembersTraining(Training):
         """See `Training.about`."""
         return {"members": len(self.members)}
 
+    def taking_part(self) -> dict[str, Any]:
+        """See `Training.taking_part`: those of now, what has changed, and the network of now."""
+        network = self.channels.network.facts()
+        return {"members": list(self.members), "changes": list(self._roster.history), "network_of_members": network}
+
     @property
     def holds(self) -> list[int]:
         """See `Training.holds`: also those that are away, whose rows are zero."""
@@ -173,15 +178,24 @@ class MembersTraining(Training):
 
     def extra(self) -> dict[str, Any]:
         """See `Training.extra`."""
-        return super().extra() | {"members": self._roster.dump() | {"before": list(self.channels.before)}}
+        return super().extra() | {"members": self._roster.dump() | {"sent": self._sent()}}
+
+    def _sent(self) -> dict[str, Any]:
+        before = self.channels.before
+        return before._asdict() | {"rounds": dict(before.rounds)}
 
     def prepare(self, found: Mapping[str, Any]) -> None:
         """See `Training.prepare`: the members of the checkpoint, with a state of the right form."""
         about, parts = found["members"], self._parts
         self._roster.load(about)
-        bits, wire_bytes, lost = about["before"]
+        sent = about["sent"]
         self.channels = _opened(parts, self._roster, self.timeline)
-        self.channels.before = Sent(float(bits), int(wire_bytes), None if lost is None else int(lost))
+        self.channels.before = Sent(
+            sent["bits"],
+            int(sent["wire_bytes"]),
+            None if sent["lost"] is None else int(sent["lost"]),
+            {str(variable): int(rounds) for variable, rounds in sent["rounds"].items()},
+        )
         rows = self.state.x.new_zeros(len(self.members), self.state.x.shape[1])
         self.oracle = parts.oracle(self.members)
         self.oracle.begin(rows)
@@ -245,4 +259,5 @@ class _Post:
     def total(self, was: Channels) -> Sent:
         """With all that was sent before."""
         bits = self.broadcasts * self.numbers * min(self.bits, 32) / len(self.now)
-        return Sent(was.bits + bits, was.wire_bytes + self.rows * self.numbers * self.bits // 8, was.lost)
+        wire_bytes = was.wire_bytes + self.rows * self.numbers * self.bits // 8
+        return Sent(was.bits + bits, wire_bytes, was.lost, was.rounds_in_all())

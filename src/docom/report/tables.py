@@ -15,6 +15,8 @@ from docom.report.configurations import Configuration
 from docom.report.reach import Reached, reach
 from docom.report.runs import RunData
 
+MOST_NAMED = 32  # members in a list of settings
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -114,11 +116,25 @@ def settings(configurations: Sequence[Configuration]) -> list[Settings]:
         items += list(first.table("hyper").items())
         items += [(f"{key} (measured)", value) for key, value in first.table("gamma").items()]
         seeds = [str(seed) for run in configuration.runs if (seed := run.count("seed")) is not None]
+        items += [(key, text) for key, text in disturbances(first).items()]
         items += [("seeds", ", ".join(seeds) or None)]
         commands = dict.fromkeys(command for run in configuration.runs if (command := command_again(run)))
         shown = tuple((key, _plain(value)) for key, value in items if value is not None)
         found.append(Settings(configuration, shown, tuple(commands)))
     return found
+
+
+def disturbances(run: RunData) -> dict[str, str]:
+    """The conditions of a run, and what they have done."""
+    conditions, members, found = run.table("conditions"), run.summary.get("members"), {}
+    if conditions:
+        found["conditions"] = ", ".join(f"{name}: {_plain(value)}" for name, value in conditions.items())
+    if isinstance(members, list):
+        numbers = ", ".join(str(agent) for agent in members[:MOST_NAMED])
+        more = f" and {len(members) - MOST_NAMED} more" if len(members) > MOST_NAMED else ""
+        found["members in the end"] = f"{numbers}{more} (after {len(run.summary.get('changes', []))} changes)"
+    lost = run.records[-1].get("lost") if run.records else None
+    return found | ({} if lost is None else {"transmissions lost": f"{lost:,.0f}"})
 
 
 def facts(configurations: Sequence[Configuration]) -> list[str]:

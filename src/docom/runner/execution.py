@@ -196,7 +196,11 @@ def _execute(
             status = "diverged"
         status = team.words_in_folder(status)[0]  # the first process has the records; all end with its status
         run = experiment.finish(training)
-        mean = None if status == "interrupted" else all_agents(team).mean(run.x, whole.agents)
+        mean = (
+            None
+            if status == "interrupted"
+            else all_agents(team).mean(run.x, whole.agents if team.world > 1 else len(run.x))
+        )
     if team.leads:
         if mean is None:
             files.note(summary(status))

@@ -20,7 +20,7 @@ def among(network: Network, members: Sequence[int], since: int = 0) -> Network:
 
     The links between members stay. Where agents that are away were all that joined parts of it, their neighbours link up in the
     order of their numbers, so that the members are connected whenever everybody is. The weights are made again by the network's
-    own rule where that is possible, else by "metropolis". A sequence with a name (``base:2``) is planned again for so many agents.
+    own rule where that is possible, else by "metropolis". A sequence with a name (``base:2``) is planned again for the members.
 
     since: rounds that have passed; networks that are drawn continue there, all others begin with their round 0.
 
