@@ -113,13 +113,13 @@ class Experiment:
         if isinstance(self.algorithm, AsynchronousMethod):
             return self._begin_events(self.algorithm)
         self._rehearse()
-        timeline = getattr(transport, "timeline", None)
+        own = timeline = getattr(transport, "timeline", None)  # of a transport that is timed already
         if self.conditions.clock is not None and (transport is None or isinstance(transport, InProcess)):
             timeline = Timeline(self.conditions.clock, self.network.n, self.seed)
         if self.conditions.churn is not None:
             start = self.start.to(self.device, self.dtype).expand(self.network.n, -1)
             return MembersTraining.of(self._parts(self.conditions.churn), start, timeline)
-        if timeline is not None:
+        if timeline is not None and timeline is not own:
             transport = TimedTransport(self.network, timeline, self.device)
         transport = transport or InProcess(self.network.degrees, device=self.device)
         channels = self._channels(self.problem.layout, transport)
