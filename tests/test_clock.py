@@ -19,6 +19,7 @@ from docom import checkpoint
 from docom.cli.app import app
 from docom.clock import Lines, Timeline
 from docom.clock.compute import ComputeTimes, held_up, intervals
+from docom.clock.lanes import BINS, KINDS, MOST, Lanes
 from docom.clock.lines import LONG_AGO
 from docom.conditions import Clock
 from docom.conditions.clock import parse
@@ -114,6 +115,34 @@ def test_messages_that_agents_pass_on_take_an_exchange_for_every_hop() -> None:
     assert times(found) == pytest.approx(
         [4.0 * t for t in range(7)]
     )  # the farthest agent of a ring of 8 is 4 links away
+
+
+@pytest.mark.parametrize("repair", ["resend", "edges"])
+@pytest.mark.parametrize("name", ["docom", "dsgd"])
+def test_lost_messages_take_their_time_and_what_is_sent_again_more(name: str, repair: str) -> None:
+    method: dict[str, Any] = dict(METHODS)[name] | {"algorithm": dict(METHODS)[name]["algorithm"]}
+    method |= {"topology": "ring"}
+
+    def timed(clock: str, **conditions: Any) -> list[float]:
+        problem = LeafSynthetic(agents=N, classes=3, features=7)
+        found = docom.simulate(
+            problem,
+            batch_size=2,
+            steps=12,
+            eval_every=1,
+            dtype="float64",
+            conditions={"clock": clock} | conditions,
+            **method,
+        )
+        return times(found)
+
+    narrow = "step=0.2,spread=exponential,latency=20ms,up=10kbit,down=20kbit,slow=3:4,links=0-1:5kbit:200ms"
+    assert timed(narrow, loss=1e-12, repair=repair) == timed(narrow)  # a loss that never happens
+    early, late = timed(narrow), timed(narrow, loss=0.4, repair=repair)
+    assert (np.array(late) >= early).all()
+    assert late[-1] > early[-1] if repair == "resend" else late == early  # all that is owed, or one message at a time
+    wide = "step=0.2,latency=20ms,slow=3:4"
+    assert timed(wide, loss=0.4, delay=2, repair=repair) == timed(wide)
 
 
 def test_an_all_reduce_passes_pieces_around_a_ring() -> None:
@@ -244,6 +273,31 @@ def test_every_second_of_an_agent_is_counted_once(seed: int) -> None:
     shares = timeline.lanes.to_dict()
     total = np.sum([shares[kind] for kind in ("computing", "waiting", "away")], axis=0)
     assert (total <= 1.01).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_lanes_of_many_agents_are_a_few_of_them_and_the_sum_of_all(seed: int) -> None:
+    draw, n = np.random.default_rng(seed), MOST + 9
+    lanes, singly, exact = Lanes(n, [n - 1, 3]), Lanes(n, [n - 1, 3]), np.zeros(3)
+    assert {3, n - 1} <= set(lanes.agents.tolist())
+    assert len(lanes.agents) == MOST
+    now = np.zeros(n)
+    for number in range(60):
+        kind, later = KINDS[number % 3], now + draw.exponential(0.3, n) * (draw.random(n) < 0.8)
+        lanes.add(kind, now, later)
+        for agent in range(n):
+            singly.add_one(kind, agent, float(now[agent]), float(later[agent]))
+        exact[number % 3] += (later - now).sum()
+        now = later
+    for kind, total in zip(KINDS, exact, strict=True):
+        assert lanes.together[kind].sum() == pytest.approx(total)
+        assert singly.together[kind] == pytest.approx(lanes.together[kind], abs=1e-9)
+        assert singly.seconds[kind] == pytest.approx(lanes.seconds[kind], abs=1e-9)
+    again = Lanes(n, [n - 1, 3])
+    again.load(lanes.dump())
+    assert again.to_dict() == lanes.to_dict()
+    assert len(lanes.to_dict()["together"]["away"]) <= BINS
 
 
 def begun(name: str, **more: Any) -> Training:

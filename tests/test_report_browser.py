@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import docom
 from docom import report
 from docom.curves import AXES, FEW_POINTS, PANELS, axis_scales
 from docom.report.tables import reach_table
@@ -502,4 +503,104 @@ def test_a_hostile_label_is_only_text(browser: Browser, tmp_path: Path) -> None:
     browser.wait_until("document.querySelector('.hoverlayer').textContent !== ''")
     hover = browser.evaluate("document.querySelector('.hoverlayer').textContent")
     assert HOSTILE[:40] in hover
+    assert browser.complaints == []
+
+
+# ---- over time ----
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a clock and a slow agent, one whose network changes and has outages, and one of very many agents."""
+    parent = tmp_path_factory.mktemp("timed")
+    clock = "step=20ms,latency=5ms,slow=3:4,outages=1@0.2-0.6"
+    settings: list[tuple[int, str, dict[str, Any]]] = [
+        (8, "ring", {"clock": clock, "loss": 0.1}),
+        (8, "random-edges:0.6,complete", {"outages": 0.3}),
+        (500, "ring", {"clock": clock, "outages": 0.1}),
+    ]
+    for number, (agents, topology, conditions) in enumerate(settings):
+        docom.simulate(
+            docom.problems.LeafSynthetic(agents=agents, classes=2, features=3), docom.DSGD(lr=0.01), topology=topology,
+            steps=30, batch_size=2, eval_every=6, conditions=conditions,
+        ).save(parent / str(number))  # fmt: skip
+    return report.write(report.load([parent]), parent / "out")
+
+
+def set_moment(page: Browser, place: int) -> str:
+    page.evaluate(
+        f"""(() => {{ const slider = document.getElementById("moment");
+            slider.value = "{place}"; slider.dispatchEvent(new Event("input")); }})()"""
+    )
+    text: str = page.evaluate("document.getElementById('moment-text').textContent")
+    return text
+
+
+def shown(page: Browser, selector: str) -> int:
+    count: int = page.evaluate(f"document.querySelectorAll('{selector}').length")
+    return count
+
+
+def test_lanes_and_network_follow_the_slider(browser: Browser, timed: Path) -> None:
+    browser.open(timed)
+    summary = json.loads((timed.parent.parent / "0" / "summary.json").read_text())
+    lanes = summary["clock"]["lanes"]
+    assert shown(browser, "#lanes .lane") == len(lanes["agents"]) == 8
+    assert shown(browser, "#lanes path.waiting") == 8
+    seen = set()
+    for place in (0, len(lanes["computing"][0]) // 2):
+        said = set_moment(browser, place)
+        mean = sum(row[place] for row in lanes["computing"]) / 8
+        assert f"computing {round(100 * mean)}%" in said or f"computing {int(100 * mean)}%" in said
+        seen.add(said)
+        states = [
+            max(("computing", "waiting", "away"), key=lambda kind: lanes[kind][agent][place]) for agent in range(8)
+        ]
+        drawn = browser.evaluate(
+            "[...document.querySelectorAll('#then circle')].map((dot) => dot.getAttribute('class'))"
+        )
+        assert drawn == states
+    assert len(seen) == 2
+    assert "waiting" in states  # for agent 3
+    assert shown(browser, "#then line") == 8
+    assert browser.evaluate("document.querySelector('.totals:not([hidden]) dd.missing') === null")
+    assert browser.complaints == []
+
+
+def test_the_moment_is_chosen_from_the_keyboard(browser: Browser, timed: Path) -> None:
+    browser.open(timed)
+    before = set_moment(browser, 0)
+    browser.evaluate("document.getElementById('moment').focus()")
+    for kind in ("rawKeyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
+    assert browser.evaluate("document.getElementById('moment').value") == "1"
+    assert browser.evaluate("document.getElementById('moment-text').textContent") != before
+    assert browser.evaluate("document.getElementById('moment').getAttribute('aria-valuetext')") != before
+
+
+def test_a_network_that_changes_is_drawn_as_it_was(browser: Browser, timed: Path) -> None:
+    browser.open(timed)
+    browser.click('[data-history="1"]')
+    moments = json.loads((timed.parent.parent / "1" / "summary.json").read_text())["moments"]
+    assert browser.evaluate("document.querySelector('.lanes figure').hidden")
+    assert len(moments) == 30
+    for place in (0, 7, 29):
+        said = set_moment(browser, place)
+        assert said == f"step {moments[place]['step']}"
+        assert shown(browser, "#then line") == len(moments[place]["edges"])
+        assert shown(browser, "#then line.down") == len(moments[place]["down"])
+    assert sum(len(moment["down"]) for moment in moments) > 0
+    assert browser.complaints == []
+
+
+@pytest.mark.parametrize("width", [1400, 360])
+def test_very_many_agents_are_shown_together(browser: Browser, timed: Path, width: int) -> None:
+    browser.open(timed, width)
+    browser.click('[data-history="2"]')
+    assert shown(browser, "#lanes .lane.whole") == 1
+    assert shown(browser, "#lanes .lane") == 33
+    assert "500" in browser.evaluate("document.querySelector('.lane.whole span').textContent")
+    assert "links" in browser.evaluate("document.getElementById('then-text').textContent")
+    assert shown(browser, "#then circle") == 0
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints == []

@@ -8,6 +8,7 @@ from typing import Any
 from docom.channels import Channels
 from docom.experiment import Experiment
 from docom.loop import Training
+from docom.members import moments
 
 
 def summarise(
@@ -34,7 +35,19 @@ def summarise(
         **training.taking_part(),
         **({"conditions": given} if (given := experiment.conditions.to_dict()) else {}),
         "final": training.records[-1] if training.records else None,
+        **_situation(experiment, training),
+    }
+
+
+def _situation(experiment: Experiment, training: Training) -> dict[str, Any]:
+    """What became of the run's conditions: their settings, the clock, lost messages, the network at some moments."""
+    lost = training.channels.lost
+    seen = moments(training, experiment.network, experiment.conditions, experiment.seed)
+    return {
+        **({"conditions": given} if (given := experiment.conditions.to_dict()) else {}),
         **({} if training.timeline is None else {"clock": training.timeline.summary()}),
+        **({} if lost is None else {"lost": lost}),
+        **({"moments": seen} if seen else {}),
     }
 
 

@@ -27,7 +27,7 @@ from docom.compressors import Bound, NonFinite, Stamp
 from docom.conditions import Conditions
 from docom.numerics import mix, sum_squares
 from docom.rng import Key
-from docom.transports import Pending, StopAndWait, Transport
+from docom.transports import InProcess, Pending, StopAndWait
 from docom.weights import Network
 
 
@@ -44,12 +44,13 @@ class EdgeCopiesChannel(Channel):
         variable: str,
         bound: Bound,
         network: Network,
-        transport: Transport,
+        transport: InProcess,
         key: Key,
         conditions: Conditions,
         number: int = 0,
     ) -> None:
         super().__init__(variable, transport)
+        self.carrier = transport
         self.bound, self.network, self.key = bound, network, key
         self.links = DirectedLinks.of(network)
         self.sending = StopAndWait(conditions, key.seed, number, self.links.pairs)
@@ -63,6 +64,7 @@ class EdgeCopiesChannel(Channel):
         self.loses = bool(conditions.loss or conditions.delay or self.answers_lost)
         self.honest = self._from_honest()
         self.received: Tensor | None = None
+        self._weighted: tuple[Network, np.ndarray] | None = None
 
     def _from_honest(self) -> Mask:
         """Which links lead from agents whose messages hold numbers."""
@@ -148,11 +150,12 @@ class EdgeCopiesChannel(Channel):
         assert self.received is not None
         self.inspect(x)
         seen = None if self.meter is None else (self.meter, self._wanted(x))
-        weights = self.links.weights(self.network.at(self.rounds))
+        weights = self._weights()
         active = (weights > 0) & self.honest
         weights = (weights + weights[self.links.back]) / 2
         used = (weights > 0) & self.honest
         q = self._messages(self.garbage.sent(x, self.rounds), active)
+        self.carrier.carried(float(self.bound.num_bytes), self.place)
         applied, answered = self.sending.send(self.rounds, active)
         _add(self.received, q, applied, damping)
         if self.known is not self.received:
@@ -173,6 +176,13 @@ class EdgeCopiesChannel(Channel):
         if seen is not None:
             seen[0].note(seen[1], seen[1] - self._wanted(x))
         return gap
+
+    def _weights(self) -> np.ndarray:
+        """The weights of all links in this round; made again only where the network is another one."""
+        now = self.network.at(self.rounds)
+        if self._weighted is None or self._weighted[0] is not now:
+            self._weighted = now, self.links.weights(now)
+        return self._weighted[1]
 
     def _wanted(self, x: Tensor) -> Tensor:
         """What the copies on all links lack, per sender."""

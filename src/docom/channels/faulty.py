@@ -8,12 +8,13 @@ from docom.channels.opening import Opening
 from docom.channels.resending import ResendingChannel
 from docom.channels.robust_mean import RobustMeanChannel
 from docom.compressors import Bound
+from docom.transports import InProcess
 
 
 def careful(at: Opening, bound: Bound) -> Channel:
     """The channel that repairs what the conditions do."""
     conditions = at.conditions
-    refuse_processes(at)
+    transport = refuse_processes(at)
     per_link = conditions.repair == "edges" or (
         conditions.repair is None and bool(at.network.changes or conditions.clip or conditions.bad)
     )
@@ -23,7 +24,7 @@ def careful(at: Opening, bound: Bound) -> Channel:
             'use repair="edges"'
         )
     kind: type[EdgeCopiesChannel | ResendingChannel] = EdgeCopiesChannel if per_link else ResendingChannel
-    made = kind(at.variable, bound, at.network, at.transport, at.key, conditions, at.number)
+    made = kind(at.variable, bound, at.network, transport, at.key, conditions, at.number)
     made.mixes = at.kind == "uncompressed"
     return made
 
@@ -36,10 +37,11 @@ def robust_mean(at: Opening, bound: Bound) -> Channel | None:
     return RobustMeanChannel(at.variable, bound, at.network, at.transport, at.conditions, at.key.seed, at.number)
 
 
-def refuse_processes(at: Opening) -> None:
-    """Raise where the agents are not all in this process."""
-    if at.transport.needs_messages and not hasattr(at.transport, "through_bytes"):
+def refuse_processes(at: Opening) -> InProcess:
+    """The transport; raises where the agents are not all in this process."""
+    if not isinstance(at.transport, InProcess):
         raise ValueError(
             "conditions (loss, delay, clip, ...) and compressed messages over networks that change are simulated with all "
             "agents in one process; leave them out under torchrun or MPI"
         )
+    return at.transport

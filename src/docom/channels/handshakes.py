@@ -28,7 +28,7 @@ class HandshakesChannel(PairsChannel):
 
     def __init__(self, at: Opening, coordinates: BoundRandK | None) -> None:
         super().__init__(at, coordinates)
-        refuse_processes(at)
+        self.carrier = refuse_processes(at)
         if at.conditions.clip or at.conditions.bad:
             raise ValueError(
                 f"the {at.variable} is exchanged by pairs, for which clip and bad are not known; take loss, delay and outages"
@@ -68,6 +68,7 @@ class HandshakesChannel(PairsChannel):
         self.inspect(x)
         active = self.links.weights(self.network.at(self.rounds))[self.asking] > 0
         self._ask(x, active & ~self.sending.pending)
+        self.carrier.carried(float(self.bytes_per_message), self.place)
         used, known = self.sending.send(self.rounds, active)
         self._keep(self.answered, x, self.higher, used)
         gap = self._difference(torch.zeros_like(x), used, known)

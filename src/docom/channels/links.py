@@ -64,27 +64,35 @@ class DirectedLinks:
         return np.asarray(network.matrix[self.receivers, self.senders], dtype=np.float64).reshape(-1)
 
     @cached_property
-    def _order(self) -> Numbers:
-        """Where links and, after them, the agents themselves stand in the rows of a matrix with ascending columns."""
+    def _with_agents(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Links and, after them, the agents themselves, as they stand in the rows of a matrix with ascending columns.
+
+        Their order, their rows and their columns.
+        """
         rows = np.concatenate([self.receivers, np.arange(self.agents)])
         columns = np.concatenate([self.senders, np.arange(self.agents)])
-        return np.lexsort((columns, rows)).astype(np.int64)
+        order = np.lexsort((columns, rows)).astype(np.int64)
+        return order, rows[order], columns[order]
 
     def mixing(self, weights: NDArray[np.float64], chosen: Mask, own: NDArray[np.float64] | None = None) -> RowMix:
         """The matrix over agents with these weights of the chosen links, and ``own`` on its diagonal."""
-        here = np.zeros(self.agents) if own is None else own
-        keep = np.concatenate([chosen, np.full(self.agents, own is not None)])[self._order]
-        entries = self._order[keep]
-        columns = np.concatenate([self.senders, np.arange(self.agents)])[entries]
-        rows = np.concatenate([self.receivers, np.arange(self.agents)])[entries]
-        offsets = np.searchsorted(rows, np.arange(self.agents + 1)).astype(np.int64)
-        return RowMix(offsets, columns, np.concatenate([weights, here])[entries])
+        if own is None:
+            used = np.flatnonzero(chosen)
+            return RowMix(self._offsets(self.receivers[used]), self.senders[used], weights[used])
+        order, rows, columns = self._with_agents
+        keep = np.flatnonzero(np.concatenate([chosen, np.ones(self.agents, dtype=bool)])[order])
+        return RowMix(self._offsets(rows[keep]), columns[keep], np.concatenate([weights, own])[order[keep]])
+
+    def _offsets(self, rows: Numbers) -> Numbers:
+        """Where every row of a matrix begins, if these are the rows of its entries."""
+        found = np.zeros(self.agents + 1, dtype=np.int64)
+        np.cumsum(np.bincount(rows, minlength=self.agents), out=found[1:])
+        return found
 
     def into_receivers(self, weights: NDArray[np.float64]) -> RowMix:
         """The matrix that sums rows of links, with these weights, into the rows of their receivers."""
         used = np.flatnonzero(weights)
-        offsets = np.searchsorted(self.receivers[used], np.arange(self.agents + 1)).astype(np.int64)
-        return RowMix(offsets, used.astype(np.int64), weights[used])
+        return RowMix(self._offsets(self.receivers[used]), used.astype(np.int64), weights[used])
 
     def into_senders(self, weights: NDArray[np.float64]) -> RowMix:
         """The matrix that sums rows of links, with these weights, into the rows of their senders."""

@@ -22,7 +22,7 @@ from docom.compressors import Bound, Sparse, Stamp
 from docom.conditions import Conditions
 from docom.numerics import RowMix, add_sparse, combine, mix, mix_sparse
 from docom.rng import Key
-from docom.transports import Deliveries, Pending, Transport
+from docom.transports import Deliveries, InProcess, Pending
 from docom.weights import Network
 
 
@@ -78,7 +78,7 @@ class ResendingChannel(CompressedChannel):
         variable: str,
         bound: Bound,
         network: Network,
-        transport: Transport,
+        transport: InProcess,
         key: Key,
         conditions: Conditions,
         number: int = 0,
@@ -87,6 +87,7 @@ class ResendingChannel(CompressedChannel):
         self.links = DirectedLinks.of(network)
         self.weights = self.links.weights(network)
         self.own_weights = network.matrix.diagonal() - 1.0
+        self.carrier = transport
         self.whole = network.mixing(range(network.n), range(network.n))
         self.deliveries = Deliveries(conditions, key.seed, number, self.links.pairs)
         self.held: dict[int, Held] = {}
@@ -153,6 +154,7 @@ class ResendingChannel(CompressedChannel):
         self.inspect(x)
         self.copies = Copies(x.clone(), mix(torch.empty_like(x), x, self.by), self.by, None)
         self.late = torch.zeros_like(x)
+        self.carrier.carried(float(self.bound.num_bytes), self.place)
         self.deliveries.transmitted += 1
         self.deliveries.settle(self.rounds)
         self.count()
@@ -163,7 +165,7 @@ class ResendingChannel(CompressedChannel):
         assert self.late is not None
         seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
         stamp = Stamp(self.key, self.transport.senders, self.rounds)
-        before, after = self.deliveries.send(self.rounds)
+        before, after = self._send()
         message = self._message(x)
         if not self.held and bool((after == self.rounds).all()):
             self.late.zero_()
@@ -181,6 +183,12 @@ class ResendingChannel(CompressedChannel):
         owed = None if self.debt is None else self.debt.on_pushing()
         self.debt = None
         return rows if owed is None else rows + owed
+
+    def _send(self) -> tuple[np.ndarray, np.ndarray]:
+        """Send what is not acknowledged; what is lost takes its time, too: a receiver sees then that nothing has come."""
+        many = self.rounds - self.deliveries.acknowledged
+        self.carrier.carried((many * float(self.bound.num_bytes))[self.links.back], self.place)
+        return self.deliveries.send(self.rounds)
 
     def _hold(self, message: Any, x: Tensor, stamp: Stamp, damping: float) -> Held:
         """Keep the message until all neighbours have it."""

@@ -22,7 +22,6 @@ class EventClock(Timeline):
         super().__init__(clock, agents, seed)
         self.time = 0.0
         self.up, self.down = rates(clock.up, agents), rates(clock.down, agents)
-        self.lane = {int(agent): row for row, agent in enumerate(self.lanes.agents)}
         self._special = {tuple(map(int, link.split("-"))): values for link, values in clock.links.items()}
         self._spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self._begun, self._times = [0] * agents, dict[int, list[float]]()
@@ -52,9 +51,7 @@ class EventClock(Timeline):
                     lasts += up - down
             done = start + lasts
             self.away[agent] += done - begin - seconds
-        if agent in self.lane:
-            row = np.array([self.lane[agent]])
-            self.lanes.add_some("computing", row, np.array([begin]), np.array([done]))
+        self.lanes.add_one("computing", agent, begin, done)
         self.now[agent] = done
         return float(done)
 
@@ -62,9 +59,7 @@ class EventClock(Timeline):
         """An agent waits until then."""
         if until > self.now[agent]:
             self.waiting[agent] += until - self.now[agent]
-            if agent in self.lane:
-                row = np.array([self.lane[agent]])
-                self.lanes.add_some("waiting", row, np.array([self.now[agent]]), np.array([until]))
+            self.lanes.add_one("waiting", agent, float(self.now[agent]), until)
             self.now[agent] = until
 
     def arrives(self, sender: int, receivers: list[int], size: float) -> list[float]:

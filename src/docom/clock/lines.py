@@ -9,7 +9,7 @@ of the exchange before, but the downlink has passed on as many bytes as that.
 from __future__ import annotations
 
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -54,13 +54,14 @@ class Lines:
         senders, receivers = pairs[:, 0], pairs[:, 1]
         special = {tuple(map(int, link.split("-"))): values for link, values in self.clock.links.items()}
         latency, rate = np.full(len(pairs), self.clock.latency), np.full(len(pairs), np.inf)
+        low, high = pairs.min(axis=1, initial=self.agents), pairs.max(axis=1, initial=0)
+        for (i, j), values in special.items():
+            of_link = (low == i) & (high == j)
+            latency[of_link] = values.get("latency", self.clock.latency)
+            rate[of_link] = values.get("rate", np.inf)
         members: list[list[tuple[int, ...]]] = []
-        for number, (i, j) in enumerate(ends):
-            link = (min(i, j), max(i, j))
-            members.append([(i,), (j,), link])
-            if link in special:
-                latency[number] = special[link].get("latency", self.clock.latency)
-                rate[number] = special[link].get("rate", np.inf)
+        if self.clock.outages:
+            members = [[(i,), (j,), (min(i, j), max(i, j))] for i, j in ends]
         come = np.bincount(receivers, minlength=self.agents)
         grid = np.full((self.agents, int(come.max(initial=0))), len(pairs))
         order = np.argsort(receivers, kind="stable")
@@ -69,9 +70,16 @@ class Lines:
         out = np.bincount(senders, minlength=self.agents).astype(np.float64)
         return Pattern(senders, receivers, grid, out, latency, rate, intervals(self.clock, members))
 
-    def bits(self, size: float) -> float:
+    @overload
+    def bits(self, size: float) -> float: ...
+    @overload
+    def bits(self, size: Numbers) -> Numbers: ...
+    def bits(self, size: float | Numbers) -> float | Numbers:
         """Bits on the line for a message of ``size`` bytes."""
-        return 8.0 * (size + self.clock.overhead + self.clock.headers * ceil(size / PACKET))
+        if isinstance(size, int | float):
+            return 8.0 * (size + self.clock.overhead + self.clock.headers * ceil(size / PACKET))
+        found: Numbers = 8.0 * (size + self.clock.overhead + self.clock.headers * np.ceil(size / PACKET))
+        return found
 
     def exchange(self, ready: Numbers, at: Pattern, sizes: float | Numbers) -> Numbers:
         """When every agent has all messages for it, if each sends its own at ``ready``; ``-1e300`` where none come.
@@ -80,7 +88,7 @@ class Lines:
         """
         if not len(at.senders):
             return np.full(self.agents, LONG_AGO)
-        bits = self.bits(sizes) if isinstance(sizes, int | float) else np.array([self.bits(size) for size in sizes])
+        bits = self.bits(sizes)
         total = at.out * bits if isinstance(bits, float) else np.bincount(at.senders, bits, self.agents)
         start = np.maximum(ready, self.up_free)
         sending = total / self.up

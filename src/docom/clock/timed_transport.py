@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from docom.clock.compute import Numbers
 from docom.clock.lines import Pattern
 from docom.clock.timeline import Timeline
 from docom.transports import InProcess, Pending
@@ -63,6 +64,10 @@ class TimedTransport(InProcess):
         for hop in hops:
             self.timeline.exchange(self._pattern(hop, [(i, j) for i, j, _ in hop]), float(code.num_bytes))
         return super().relay(code, message, hops, place)
+
+    def carried(self, sizes: float | Numbers, place: Place) -> None:
+        """See `InProcess.carried`."""
+        self.timeline.exchange(self._pattern(self.network.at(place.number), None), sizes)
 
     def _pattern(self, kept: Any, ends: Sequence[tuple[int, int]] | None) -> Pattern:
         """The pattern of some ends, or of a network's neighbours; kept with its origin, because Python reuses ids."""

@@ -5,7 +5,8 @@ know, and a state that is repaired so that what a method conserves stays conserv
 with m agents.
 """
 
+from docom.members.moments import moments
 from docom.members.roster import Change, Roster
 from docom.members.training import MembersTraining, Parts
 
-__all__ = ["Change", "MembersTraining", "Parts", "Roster"]
+__all__ = ["Change", "MembersTraining", "Parts", "Roster", "moments"]

@@ -212,14 +212,17 @@ def _opened(parts: Parts, roster: Roster, timeline: Timeline | None) -> Channels
     else:
         timeline.present = np.isin(np.arange(parts.network.n), roster.members)
         transport = TimedTransport(network, timeline, parts.device, roster.members)
-    seed = parts.seed
-    if roster.epoch:  # so that no draw of an earlier epoch comes again
-        seed = rng.integer(rng.Key(seed, rng.CHURN + 65536), 2**32, roster.epoch)
+    seed = epoch_seed(parts.seed, roster.epoch)
     channels = parts.channels(network, transport, replace(parts.conditions, bad=bad or None), seed)
     owners = torch.tensor(roster.members, device=transport.agents.device)
     for channel in channels.values():
         channel.owners = owners
     return channels
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Of the channels' draws, so that no draw of an earlier epoch comes again."""
+    return rng.integer(rng.Key(seed, rng.CHURN + 65536), 2**32, epoch) if epoch else seed
 
 
 class _Post:

@@ -13,7 +13,18 @@ from docom.report.looks import looks, rank
 from docom.report.runs import RunData
 
 # Settings that tell two configurations with one label apart, in the order in which they are tried.
-DISTINGUISHING = ("compressor", "topology", "weights", "agents", "steps", "inner", "local_steps", "overlap", "preset")
+DISTINGUISHING = (
+    "compressor",
+    "topology",
+    "weights",
+    "agents",
+    "steps",
+    "inner",
+    "local_steps",
+    "overlap",
+    "conditions",
+    "preset",
+)
 
 MOST_POINTS = 2000  # of a curve: no screen shows more, and the page stays quick
 
@@ -125,8 +136,15 @@ def _detail(run: RunData, key: str) -> str | None:
     value = run.summary.get(key)
     if value is None:
         return None
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_written(inner)}" for name, inner in value.items())
     written = key.replace("_", " ")
     return f"{value:,} {written}" if isinstance(value, int) else str(value)
+
+
+def _written(value: Any) -> str:
+    """A setting of a condition, as a user writes it."""
+    return "/".join(f"{key}={inner}" for key, inner in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _distinct_labels(runs: Sequence[RunData]) -> list[str]:

@@ -48,11 +48,16 @@ def drawings(configurations: Sequence[Configuration]) -> list[Drawing]:
 def _draw(network: dict[str, Any], used_by: tuple[str, ...]) -> Drawing:
     agents, edges = network.get("n"), network.get("edges")
     facts = _facts(network)
-    if not isinstance(agents, int) or not isinstance(edges, list) or not _drawable(agents, edges):
+    if not isinstance(agents, int) or not isinstance(edges, list) or not is_drawable(agents, edges):
         return Drawing(used_by, facts)
-    places = _places(agents, edges, str(network.get("name", "")))
+    places = places_of(agents, edges, str(network.get("name", "")))
     lines = tuple((*places[i], *places[j]) for i, j in edges)
-    return Drawing(used_by, facts, lines, tuple(places), radius=max(2.0, min(6.0, 60 / math.sqrt(agents) / 2)))
+    return Drawing(used_by, facts, lines, tuple(places), radius=radius_of(agents))
+
+
+def radius_of(agents: int) -> float:
+    """Of the dots of so many agents."""
+    return max(2.0, min(6.0, 60 / math.sqrt(agents) / 2))
 
 
 def _facts(network: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -70,7 +75,7 @@ def _facts(network: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _drawable(agents: int, edges: list[Any]) -> bool:
+def is_drawable(agents: int, edges: list[Any]) -> bool:
     """Whether the summary's network is one, and one that a reader could make out."""
     if not 1 <= agents <= MOST_AGENTS or len(edges) > MOST_EDGES:
         return False
@@ -82,7 +87,7 @@ def _drawable(agents: int, edges: list[Any]) -> bool:
     )
 
 
-def _places(agents: int, edges: Sequence[Sequence[int]], name: str) -> list[tuple[float, float]]:
+def places_of(agents: int, edges: Sequence[Sequence[int]], name: str) -> list[tuple[float, float]]:
     """The agents' positions, scaled to the drawing."""
     import networkx as nx
 

@@ -23,6 +23,7 @@ from docom.report.configurations import Configuration
 from docom.report.links import Link
 from docom.report.looks import SVG_DASHES
 from docom.report.network_drawings import MOST_DRAWINGS, SIZE, drawings
+from docom.report.over_time import OverTime, over_time
 from docom.report.reach import LOSS, default_level
 from docom.report.runs import RunData
 from docom.report.tables import Column, cost_columns, facts, final_table, headline, notes, reach_table, settings
@@ -37,12 +38,13 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
 
     scales = axis_scales(configurations, str(link) if link else None)
     level = default_level(configurations)
-    plotly, script = _as_script(get_plotlyjs()), _as_script(_resource("page.js"))
+    plotly, script = _as_script(get_plotlyjs()), _as_script(_resource("page.js") + _resource("over_time.js"))
     template = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(_resource("page.html.j2"))
     panels = panels_with_data(configurations)
     columns = cost_columns(list(scales))
+    histories = over_time(configurations)
     return template.render(
         title=title,
         version=docom.__version__,
@@ -50,7 +52,7 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
         style=_resource("page.css"),
         plotly=plotly,
         script=script,
-        data=_as_json(_data(configurations, scales, level)),
+        data=_as_json(_data(configurations, scales, level, histories)),
         facts=facts(configurations),
         notes=notes(runs, configurations, priced=LINK_SECONDS in scales),
         axes=[AXES[key] for key in scales if key not in all_links_only(scales)],
@@ -71,13 +73,16 @@ def render(runs: Sequence[RunData], configurations: Sequence[Configuration], lin
         drawings=drawings(configurations),
         most_drawings=MOST_DRAWINGS,
         drawing_size=f"{SIZE:g}",
+        histories=histories,
         settings=settings(configurations),
         provenance=_provenance(runs),
         runs=len(runs),
     )
 
 
-def _data(configurations: Sequence[Configuration], scales: dict[str, Scale], level: float | None) -> dict[str, Any]:
+def _data(
+    configurations: Sequence[Configuration], scales: dict[str, Scale], level: float | None, histories: list[OverTime]
+) -> dict[str, Any]:
     """What the page's script draws from."""
     panels = panels_with_data(configurations)
     return {
@@ -89,6 +94,7 @@ def _data(configurations: Sequence[Configuration], scales: dict[str, Scale], lev
         "panels": [{**asdict(panel), "log": log_by_default(panel, configurations)} for panel in panels],
         "units": UNITS,
         "level": level,
+        "overTime": [history.data for history in histories],
         "configurations": [
             {
                 "label": configuration.label,

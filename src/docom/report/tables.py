@@ -113,6 +113,7 @@ def settings(configurations: Sequence[Configuration]) -> list[Settings]:
         first = configuration.runs[0]
         shown_first = ("algorithm", "compressor", "topology", "agents", "steps", "inner", "local_steps", "overlap")
         items = [(key.replace("_", " "), first.summary.get(key)) for key in shown_first]
+        items += list(first.table("conditions").items())
         items += list(first.table("hyper").items())
         items += [(f"{key} (measured)", value) for key, value in first.table("gamma").items()]
         seeds = [str(seed) for run in configuration.runs if (seed := run.count("seed")) is not None]

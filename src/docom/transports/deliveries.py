@@ -34,13 +34,17 @@ def draw(conditions: Conditions, seed: int, variable: int, pairs: Numbers, round
     """The fate of the transmissions over all links; ``pairs`` numbers links so that both directions share a number."""
     key = rng.Key(seed, rng.LOSS + VARIABLE * (variable + 1))
     draws = rng.uniform(key, torch.arange(len(pairs)), round, 3).numpy()
-    down = np.zeros(len(pairs), dtype=bool)
-    if conditions.outages:  # the same for all variables, and for both directions
-        down = (
-            rng.uniform(rng.Key(seed, rng.LOSS), torch.from_numpy(pairs), round, 1).numpy()[:, 0] < conditions.outages
-        )
+    down = links_down(conditions, seed, pairs, round)
     late = (draws[:, 1] * (conditions.delay + 1)).astype(np.int64)
     return Fate((draws[:, 0] < conditions.loss) | down, late, (draws[:, 2] >= conditions.lost_acknowledgements) & ~down)
+
+
+def links_down(conditions: Conditions, seed: int, pairs: Numbers, round: int) -> NDArray[np.bool_]:
+    """Which links let nothing pass in a round: the same for all variables, and for both directions."""
+    if not conditions.outages:
+        return np.zeros(len(pairs), dtype=bool)
+    drawn = rng.uniform(rng.Key(seed, rng.LOSS), torch.from_numpy(pairs), round, 1).numpy()[:, 0]
+    return np.asarray(drawn < conditions.outages)
 
 
 class Deliveries:

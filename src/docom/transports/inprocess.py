@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from docom.transports.base import Code, Links, Place, Relays
@@ -67,3 +69,9 @@ class InProcess:
         buffers = code.encode(message)
         self.bytes_sent += sum(len(buffers[origin]) for hop in hops for _, _, origin in hop)
         return Pending.of(code.decode(buffers))
+
+    def carried(self, sizes: float | NDArray[np.float64], place: Place) -> None:
+        """Messages of an exchange that a channel has delivered by itself, for a transport that keeps time.
+
+        sizes: bytes of all of them, or of each, ascending by sender, then by receiver.
+        """
