@@ -289,7 +289,7 @@ def test_only_plain_values_are_built(tag: str, tmp_path: Path) -> None:
         ({"hyper": {"lr": 0.1, 7: 1}}, "dsgd has no 7"),
         ({"hyper": {}}, "dsgd needs a learning rate"),
         ({"hyper": {"lr": None}}, "lr is empty"),
-        ({"hyper": {"lr": 0}}, "lr must be .*> 0"),
+        ({"hyper": {"lr": 0}}, "lr of dsgd must be > 0"),
         ({"hyper": {"lr": "sometimes"}}, "unknown schedule 'sometimes'"),
         ({"algorithm": "cdproxsgt", "hyper": {"lr": 1, "prox": "l2:1"}}, "unknown prox 'l2'; did you mean 'l1'"),
         ({"steps": -1}, "steps is a whole number >= 0, got -1"),

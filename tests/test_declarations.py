@@ -154,7 +154,7 @@ def test_methods_take_what_they_declare_and_nothing_else(value: float, name: str
         if size.contains(value):
             assert kind(**given).schedules()[step](0) == value
         else:
-            with pytest.raises(ValueError, match=f"{name}: {step} must be"):
+            with pytest.raises(ValueError, match=f"{step} of {name} must be"):
                 kind(**given)
 
 

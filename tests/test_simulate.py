@@ -939,6 +939,7 @@ def test_parse_is_what_the_simulator_uses(problem: LeastSquares) -> None:
         ({"steps": True}, "steps is an integer >= 0, got True"),
         ({"diagnose": "yes"}, "diagnose is True or False, got 'yes'"),
         ({"exact": "yes"}, "exact is True or False, got 'yes'"),
+        ({"callback": 3}, "callback is a function of a record, got 3"),
         ({"progress": "yes"}, "progress is True, False or an object"),
         ({"device": "gpu"}, "unknown device 'gpu'; did you mean 'cuda'"),
     ],

@@ -179,7 +179,7 @@ def test_nothing_finished(tmp_path: Path) -> None:
 def test_impossible_grids_are_refused_before_anything_runs() -> None:
     problem = CONFIG.build_problem(Path())
     for grid, message in [
-        ({"gamma": [0.5, 2]}, r"gamma must be .*\(0, 1\], got 2"),
+        ({"gamma": [0.5, 2]}, r"gamma of docom must be .*\(0, 1\], got 2"),
         ({"gama": [0.5]}, "docom has no gama"),
         ({"lr": []}, "no values for lr"),
         ({"lr": ["sometimes"]}, "unknown schedule"),

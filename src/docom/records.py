@@ -14,6 +14,7 @@ from zlib import crc32
 from torch import Tensor
 
 from docom.metrics import MEANING
+from docom.names import nearest
 
 if TYPE_CHECKING:
     import pandas
@@ -105,7 +106,10 @@ def plot(
     ]
     wanted = [key for key in measures or USUAL if any(curve.last(key) for curve in curves)]
     if not wanted:
-        raise ValueError(f"none of {', '.join(measures or USUAL)} is in the records")
+        there = dict.fromkeys(key for run in named.values() for record in run.records for key in record)
+        raise ValueError(
+            f"none of {', '.join(measures or USUAL)} is in the records; they hold {', '.join(there) or 'nothing'}"
+        )
     axis = axis_named(against)
     scale = axis_scale(axis, curves)
     if scale is None:
@@ -204,10 +208,12 @@ def stop_condition(text: str | None) -> Callable[[Record], bool]:
     if text is None:
         return lambda record: False
     match = CONDITION.match(text) if isinstance(text, str) else None
-    if match is None or match[1] not in MEANING:
+    if match is None:
         raise ValueError(
-            f'until must read like "loss_worst<=0.05", with one of {", ".join(MEANING)} and <=, <, >= or >; got {text!r}'
+            f'until must read like "loss_worst<=0.05": a measure of the records, one of <=, <, >= and >, a number; got {text!r}'
         )
+    if match[1] not in MEANING:
+        raise nearest("measure", match[1], MEANING)
     key, sign = match[1], match[2]
     try:
         limit = float(match[3])

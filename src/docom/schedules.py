@@ -92,7 +92,7 @@ def parse(spec: str | float | Schedule) -> Schedule:
         pass
     name, positional, named = split_spec(str(spec))
     if name not in SCHEDULES:
-        raise nearest("schedule", name, SCHEDULES)
+        raise ValueError(f"{nearest('schedule', name, SCHEDULES)}; or give a number")
     example = "steps:0.01,factor=0.1,at=4000/40000/80000" if name == "steps" else f"{name}:0.1"
     try:
         (value,) = map(float, positional)

@@ -91,6 +91,8 @@ def simulate(
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")
     if eval_every is not None and (type(eval_every) is not int or eval_every < 1):
         raise ValueError(f"eval_every is an integer >= 1, got {eval_every!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a function of a record, got {callback!r}")
     if not isinstance(diagnose, bool):
         raise TypeError(f"diagnose is True or False, got {diagnose!r}")
     if diagnose and algorithm.asynchronous:

@@ -89,7 +89,7 @@ class StepSize:
         schedule = schedules.parse(value)
         if not self.contains(schedule.value):
             finite = " and finite" if self._high is None else ""
-            raise ValueError(f"{method}: {name} must be {self.range}{finite}, got {value}")
+            raise ValueError(f"{name} of {method} must be {self.range}{finite}, got {value}")
         if not self.schedulable and not isinstance(schedule, schedules.Constant):
             raise ValueError(f"{method}: {name} is one number for the whole run, got the schedule {value}")
 

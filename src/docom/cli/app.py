@@ -86,6 +86,9 @@ Plugins = Annotated[
         show_default=False, callback=_load_plugins, rich_help_panel=FILES,
     ),
 ]  # fmt: skip
+Experiment = Annotated[
+    str, typer.Argument(metavar="PRESET|FILE", help="A preset (synthetic, mnist, femnist) or a YAML file.")
+]
 Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
 Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.05, quantize:4, none.")]
 Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
@@ -135,7 +138,7 @@ Threads = Annotated[
 @app.command()
 @with_conditions
 def run(
-    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
+    what: Experiment,
     algorithm: Algorithm = None,
     compressor: Compressor = None,
     topology: Topology = None,
@@ -230,7 +233,7 @@ def run(
 @app.command()
 @with_conditions
 def compare(
-    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")] = "synthetic",
+    what: Experiment = "synthetic",
     seeds: Annotated[int | None, _option("--seeds", "How many seeds, from 0 on; 1, or what the file says.", 1)] = None,
     steps: Steps = None,
     eval_every: Every = None,
@@ -269,7 +272,7 @@ def compare(
 @app.command()
 @with_conditions
 def tune(
-    what: Annotated[str, typer.Argument(help="A preset (synthetic, mnist, femnist) or a YAML file.")],
+    what: Experiment,
     algorithm: Algorithm = None,
     compressor: Compressor = None,
     grid: Annotated[

@@ -214,8 +214,8 @@ def quadratic_slopes(
 def shown_error(problem: SampledQuadratics, eta: float, beta: float) -> float:
     """The share of its gradient estimate's squared error that DoCoM's average |grad f|^2 at the mean shows.
 
-    The error of the averaged estimate decays by beta per step, and the model follows it along an axis of curvature h by eta h a
-    step. Of a square that decays at the first rate, seen through what follows at the second, there is left
+    The error of the averaged estimate decays by beta per step, and the model follows it along an axis of curvature h by eta h
+    per step. Of a square that decays at the first rate, seen through what follows at the second, there is left
     ``eta h/(eta h + beta)``: nearly all of it once eta h is far above beta, which falls faster with T.
     """
     h = eta * problem.local_curvatures.mean(dim=0)
