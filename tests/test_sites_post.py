@@ -29,7 +29,7 @@ def posts() -> Iterator[list[SitePost]]:
         post.close()
 
 
-def together(works: list[Callable[[], Any]]) -> list[Any]:
+def together(works: list[Callable[[], Any]], longest: float = 60) -> list[Any]:
     """What each returns when all run at the same time; the first error of any."""
     answers: dict[int, Any] = {}
 
@@ -43,7 +43,7 @@ def together(works: list[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(longest)
     assert len(answers) == len(works), "some did not end"
     return [answers[number] for number in range(len(works))]
 

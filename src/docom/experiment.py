@@ -157,6 +157,7 @@ class Experiment:
         return open_channels(
             kinds, self.network if network is None else network, layouts, transport, self.dtype,
             self.seed if seed is None else seed, self.conditions if conditions is None else conditions,
+            self.algorithm.conserved_channels,
         )  # fmt: skip
 
     def _oracle(self, agents: Tensor, counted: Sequence[int] | None = None) -> Oracle:

@@ -20,7 +20,7 @@ from docom.algorithms.declarations import step_size as step_size
 from docom.algorithms.registry import ALGORITHMS as ALGORITHMS, ASYNCHRONOUS as ASYNCHRONOUS
 from docom.algorithms.registry import find as find, register as register, title as title
 from docom.algorithms.registry import require as require
-from docom.algorithms.standing import CHANGING as CHANGING, CONDITIONS as CONDITIONS, DIRECTED as DIRECTED
+from docom.algorithms.standing import AWAY as AWAY, CHANGING as CHANGING, CONDITIONS as CONDITIONS, DIRECTED as DIRECTED
 from docom.algorithms.standing import LOSSY as LOSSY, MEMBERS as MEMBERS, Stands as Stands, survives as survives
 
 from docom.algorithms.docom import DoCoM as DoCoM

@@ -149,6 +149,8 @@ class Algorithm(ABC):
     asynchronous: ClassVar[bool] = False
     # The number of local steps of every round is drawn, the same for all agents.
     random_phases: ClassVar[bool] = False
+    # The variables whose gaps must add up to zero over all agents and rounds; of others the agents need only agree in the end.
+    conserved_channels: ClassVar[tuple[str, ...]] = ()
     # The conditions that it survives, each with the settings that it needs for that; see `docom.algorithms.standing`.
     stands: ClassVar[Stands] = {}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
+from docom.algorithms.standing import AWAY, CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -43,7 +43,7 @@ class ChocoSGD(Algorithm):
 
     name: ClassVar[str] = "choco-sgd"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, AWAY: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Koloskova et al. 2019, 2020",
         messages="1 compressed",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import compressor_of, consensus_step, learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
+from docom.algorithms.standing import AWAY, CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -48,8 +48,9 @@ class CompressedKGT(Algorithm):
 
     name: ClassVar[str] = "compressed-k-gt"
     channels: ClassVar[dict[str, str]] = {"correction": "compressed", "model": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, AWAY: {}}
     conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
+    conserved_channels: ClassVar[tuple[str, ...]] = ("correction",)
     corrects: ClassVar[bool] = True
     facts: ClassVar[Facts] = Facts(
         paper="ours",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import consensus_step, learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
+from docom.algorithms.standing import AWAY, CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine, combine_in_turn
 from docom.transports import Pending
 
@@ -44,7 +44,7 @@ class GASLoC(Algorithm):
 
     name: ClassVar[str] = "gasloc"
     channels: ClassVar[dict[str, str]] = {"model": "compressed"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, AWAY: {}}
     models: ClassVar[tuple[str, ...]] = ("x", "y")
     facts: ClassVar[Facts] = Facts(
         paper="GASLoC, 2025",

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 Stands = Mapping[str, Mapping[str, Any]]
 
-CHANGING, LOSSY, MEMBERS, DIRECTED = "changing", "lossy", "members", "directed"
+CHANGING, LOSSY, MEMBERS, DIRECTED, AWAY = "changing", "lossy", "members", "directed", "away"
 CONDITIONS = {
     CHANGING: "networks that change from round to round",
     LOSSY: "messages that are lost or late",
     MEMBERS: "agents that leave and join",
     DIRECTED: "directed networks",
+    AWAY: "sites that skip those that are away",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -113,10 +113,11 @@ def open_channels(
     dtype: torch.dtype,
     seed: int = 0,
     conditions: Conditions = NOTHING,
+    conserved: Collection[str] = (),
 ) -> Channels:
     """A channel for every variable, given its kind (see `KINDS`) and how it is sent, in any form that `parse_gossip` takes.
 
-    layout: of the rows of every variable, or of each by its name.
+    layout: of the rows of every variable, or of each by its name. conserved: variables whose gaps must add up to zero.
 
     A variable of a kind that the description does not serve (see `Gossip.kinds`) is sent uncompressed.
     """
@@ -125,7 +126,7 @@ def open_channels(
         tensors = layout if isinstance(layout, Layout) else layout[variable]
         key, kind = Key(seed, CHANNEL + position), known_kind(variable, kind)
         over = unweighted(network) if kind in WITHOUT_WEIGHTS else network
-        at = Opening(variable, kind, tensors, over, transport, dtype, key, conditions, position)
+        at = Opening(variable, kind, tensors, over, transport, dtype, key, conditions, position, variable in conserved)
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
         if conditions.disturbs_messages and not channel.repairs:

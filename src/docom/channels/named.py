@@ -18,6 +18,7 @@ from docom.channels.edges import EdgeLowRank
 from docom.channels.faulty import careful, robust_mean
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
 from docom.channels.handshakes import HandshakesChannel
+from docom.channels.linkwise import LinkwiseChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
 from docom.channels.pairs import PairsChannel
@@ -26,6 +27,7 @@ from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, RandK, b
 from docom.compressors.sparsifiers import BoundRandK
 from docom.layout import Layout
 from docom.names import check_name, nearest, split_spec
+from docom.transports import LinkTransport
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Uncompressed(Gossip):
     def open(self, at: Opening) -> Channel:
         """See `Gossip.open`."""
         whole = Identity().bind(at.layout, at.dtype)
-        if at.kind in ("compressed", "unweighted"):
+        if at.kind in ("compressed", "unweighted") or isinstance(at.transport, LinkTransport):
             return _with_copies(at, whole)
         if at.kind == "pairs":
             return _pairs(at, None)
@@ -113,6 +115,13 @@ class RandomCoordinates(PublicCopies):
 
 
 def _with_copies(at: Opening, bound: Bound) -> Channel:
+    if isinstance(at.transport, LinkTransport):
+        if at.kind == "mean":
+            raise ValueError(
+                f"the {at.variable} is averaged over all sites, and in mode skip none waits for all others; choose a method that "
+                "mixes with neighbours, such as gasloc, or mode: wait"
+            )
+        return LinkwiseChannel(at, bound, at.transport)
     if at.conditions.disturbs_messages or (at.network.changes and not bound.lossless):
         return careful(at, bound)
     return _plain_copies(at, bound)

@@ -45,6 +45,7 @@ class Opening(NamedTuple):
     key: Key
     conditions: Conditions = NOTHING
     number: int = 0  # of the variable among those of the method
+    conserved: bool = False  # whether the gaps of all agents and rounds must add up to zero
 
 
 @dataclass(frozen=True)

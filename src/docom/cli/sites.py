@@ -19,7 +19,7 @@ from docom.sites.federation import EXAMPLE
 if TYPE_CHECKING:
     from docom.runner import Outcome
     from docom.sites.federation import Federation
-    from docom.sites.team import SiteTeam
+    from docom.sites.team import ApartTeam, SiteTeam
     from docom.terminal import StepBar
 
 
@@ -58,14 +58,14 @@ def run(
     federation: Path, name: str, where: Where, launch: Launch, data: Path | None, device: str, threads: int
 ) -> None:
     """See `docom.cli.site_app.site_run`."""
-    from docom.sites.team import SiteTeam
+    from docom.sites.team import team_of
     from docom.terminal import StepBar
 
     site = where.site(federation, name)
     config = configured(site, device, threads)
     again = f"docom site run {federation} --as {name}"
     with StepBar(config.steps, name) as bar:
-        team = SiteTeam(site, lambda text: _note(site, bar, text))
+        team = team_of(site, lambda text: _note(site, bar, text))
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = commands.warn
@@ -74,13 +74,13 @@ def run(
             stopped = isinstance(error, KeyboardInterrupt) or team.stopping
             said = "was stopped" if stopped else str(error) if isinstance(error, MENDABLE) else "failed"
             site.note(said)
-            team.post.close(said)
+            team.close(said)
             if not stopped:
                 raise
             say(f"stopped in the middle of a step; `{again}` continues from the last checkpoint in {site.folder}")
             raise SystemExit(INTERRUPTED) from None
         if outcome.status == "interrupted":
-            team.post.close("was stopped, and has saved")
+            team.close("was stopped, and has saved")
             say(f"saved; `{again}` continues")
             raise SystemExit(INTERRUPTED)
         bar.note("waiting until no other site needs anything from here")
@@ -127,7 +127,9 @@ def configured_run(federation: Federation, device: str = "cpu", threads: int = 1
             "the members' file has no run section, such as run: {preset: synthetic}; for a training loop of your own use "
             "docom.optim.Decentralized(..., site=...)"
         )
-    given |= {"agents": len(federation.members), "device": device, "threads": given.get("threads") or threads}
+    skipping = federation.skipping
+    agents = len(federation.members) if skipping is None else skipping.places
+    given |= {"agents": agents, "device": device, "threads": given.get("threads") or threads}
     given |= {"topology": federation.network.name, "weights": None}
     try:
         preset = given.pop("preset", None)
@@ -140,7 +142,9 @@ def configured_run(federation: Federation, device: str = "cpu", threads: int = 1
         raise ValueError(f"run section of the members' file: {error}") from None
 
 
-def _carry_out(site: Site, config: RunConfig, home: Path, launch: Launch, team: SiteTeam, bar: StepBar) -> Outcome:
+def _carry_out(
+    site: Site, config: RunConfig, home: Path, launch: Launch, team: SiteTeam | ApartTeam, bar: StepBar
+) -> Outcome:
     """Start the run, or continue the one in the site's folder."""
     from docom.runfolder import RunFolder
     from docom.runner import execute

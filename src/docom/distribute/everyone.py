@@ -47,6 +47,27 @@ class SpreadAgents(AllAgents):
         return rows_in_turn(self.talk, x, n)
 
 
+OF_ONE = ("loss_worst", "grad_norm_worst", "train_accuracy_worst", "test_accuracy_worst")
+
+
+class OwnAgent(AllAgents):
+    """The agent of a process that goes on without the others: its own model is measured, on all data."""
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+
+    def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
+        """See `AllAgents.measure`: of one model there is neither a mean nor a disagreement."""
+        found = super().measure(problem, x, gradient)
+        return {name: found[name] for name in OF_ONE if name in found} | dict(self.team.traffic())
+
+    def mean(self, x: Tensor, n: int) -> Tensor:
+        """See `Everyone.mean`: the own model."""
+        return x[0].clone()
+
+
 def all_agents(team: Team) -> AllAgents:
     """All agents of the run of a team."""
+    if team.apart:
+        return OwnAgent(team)
     return SpreadAgents(team) if isinstance(team, Processes) else AllAgents()

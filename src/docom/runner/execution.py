@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from docom import checkpoint, plugins
+from docom.algorithms import AWAY, require
 from docom.callbacks import TensorBoard
 from docom.config import RunConfig, dump, parse_yaml
 from docom.diagnostics import LOWER, diverging, ran_away
 from docom.distribute import all_agents, facts
+from docom.experiment import Experiment
 from docom.loop import Progress, train
 from docom.ownership import owned
 from docom.presets import label
@@ -134,7 +136,10 @@ def _execute(
 ) -> Outcome:
     reached = stop_condition(config.until)
     whole = config.build_problem(home)
-    experiment = assemble(config, whole.only(team.agents(whole.agents)) if team.world > 1 else whole, team)
+    divided = team.world > 1 and not team.apart  # what is measured passes through all processes
+    experiment = assemble(config, whole.only(team.agents(whole.agents)) if divided else whole, team)
+    if team.apart:
+        _check_apart(experiment)
     identity: dict[str, Any] = {"config": config.to_dict()}
     if found == CONTINUING and checkpoint.found(files.checkpoints):
         team.rehearse()
@@ -144,7 +149,8 @@ def _execute(
         everything = facts(config.to_dict(), whole, experiment.network) | gammas | rhythm
         team.agree(everything)
         if not team.shares_folder:
-            identity |= {"agent": team.rank, **{name: everything[name] for name in ("data", "graph")}}
+            same = ("data",) if team.apart else ("data", "graph")
+            identity |= {"agent": team.rank, **{name: everything[name] for name in same}}
     training = experiment.begin(team.transport(experiment.network, experiment.device))
     before = None
     if found == CONTINUING:
@@ -156,7 +162,7 @@ def _execute(
         if before is None:
             _begin(files, config, command, found, team)
         else:
-            training.records = _earlier(files, before.step, config.eval_every)
+            training.records = _earlier(files, before.step, config.eval_every, team.apart)
             files.describe(dump(config))
 
     saver = Saver(files, identity, checkpoint_seconds, team)
@@ -175,16 +181,14 @@ def _execute(
             train(
                 training,
                 config.steps,
-                inspector.added_to(
-                    measurement(config, experiment.problem, training, team, whole if team.world > 1 else None)
-                ),
+                inspector.added_to(measurement(config, experiment.problem, training, team, whole if divided else None)),
                 config.eval_every,
                 # The first process decides: the measured time differs between processes.
                 lambda record: bool(team.words("yes" if reached(record) else "")[0]),
                 config.seed,
                 callback=inspector.after(keep if team.leads else None),
                 progress=progress if team.leads else None,
-                after_step=saver,
+                after_step=lambda training: team.after_step(training, config.steps) | saver(training),
             )
         except (FloatingPointError, ExchangeError) as failed:
             error = team.told(failed)  # where another process has diverged, this one ends as that one does
@@ -260,10 +264,25 @@ def _differences(written: str, config: RunConfig) -> str:
     )
 
 
-def _earlier(files: RunFolder, step: int, eval_every: int) -> list[Record]:
-    """The records before the step from which a run continues; those steps cannot be measured again."""
+def _check_apart(experiment: Experiment) -> None:
+    """Raise for what cannot be run by processes that go on without one another."""
+    require(experiment.algorithm, AWAY)
+    if experiment.measured:
+        raise ValueError(
+            f'{", ".join(experiment.measured)} cannot be "auto" where members come and go, since it is measured for one network; '
+            f"give a number, such as the {next(iter(experiment.measured.values())).gamma:.3g} of the present one"
+        )
+    if experiment.overlap:
+        raise ValueError("overlap needs all neighbours in every round; leave it out, or use mode: wait")
+
+
+def _earlier(files: RunFolder, step: int, eval_every: int, gaps: bool = False) -> list[Record]:
+    """The records before the step from which a run continues; those steps cannot be measured again.
+
+    gaps: whether steps may be left out, by a site that took over the round of another one.
+    """
     steps = [record["step"] for record in files.before(step)]
-    if steps != list(range(0, step, eval_every)):
+    if not gaps and steps != list(range(0, step, eval_every)):
         raise ValueError(
             f"{files.path / 'metrics.jsonl'} lacks records made before step {step}; "
             f"remove {files.checkpoints} to start from step 0"

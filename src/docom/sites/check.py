@@ -16,6 +16,7 @@ from docom.sites.exchange import Exchange
 from docom.sites.frames import CHUNK
 from docom.sites.post import FACTS, new_session
 from docom.sites.site import Site
+from docom.sites.skipping import Skipping
 
 PINGS = 7
 UNDER_WAY = 16  # probes
@@ -49,7 +50,8 @@ def check(
     seconds: the longest time to wait for the other ends. measure: how long each direction of a link is measured.
     """
     with owned(site.folder):
-        exchange = Exchange(site.federation, site.agent, new_session(site.folder), FACTS, note, checks=True)
+        kind = Exchange if site.federation.skipping is None else Skipping
+        exchange = kind(site.federation, site.agent, new_session(site.folder), FACTS, note, checks=True)
         connections = Connections(site, exchange)
         try:
             found = _Check(site, exchange, connections, seconds, measure).all_links()

@@ -16,9 +16,10 @@ from typing import Any
 
 from docom.sites import needs
 from docom.sites.exchange import Exchange
-from docom.sites.federation import Address
+from docom.sites.federation import Address, Federation
 from docom.sites.frames import AROUND, HEADER, LARGEST
 from docom.sites.site import Site
+from docom.sites.skipping import Skipping
 
 DOMAIN = b"docom"
 ZAP = "inproc://zeromq.zap.01"
@@ -37,12 +38,12 @@ class Connections:
     """All connections of a site. `lock` guards ``exchange``; it is notified when anything has arrived.
 
     bytes_sent: all bytes handed to the network for this site, with what ZMTP and CURVE add, and what is passed on for others.
-    refused_keys: connections whose key was not admitted.
+    refused_keys: connections whose key was not admitted. chores: called by the thread about once a second, or more often.
     """
 
-    def __init__(self, site: Site, exchange: Exchange) -> None:
+    def __init__(self, site: Site, exchange: Exchange, chores: Callable[[Connections], None] | None = None) -> None:
         self.zmq = needs.zmq()
-        self.site, self.exchange, self.federation = site, exchange, site.federation
+        self.site, self.exchange, self.chores = site, exchange, chores
         self.lock = threading.Condition()
         self.bytes_sent = self.refused_keys = 0
         self.failure: BaseException | None = None
@@ -51,7 +52,8 @@ class Connections:
         self._events: dict[Any, Callable[[], None]] = {}
         self._dealers: dict[int, Any] = {}
         self._proven: set[int] = set()  # whose keys are proven on a connection that this site has opened
-        self._dial_at: dict[int, tuple[float, Any]] = {}
+        self._monitors: dict[int, Any] = {}
+        self._dial_at: dict[int, float] = {}
         self._routes: dict[int, bytes] = {}
         self._half_open: set[int] = set()
         self._listens_again = 0.0
@@ -66,6 +68,11 @@ class Connections:
             raise
         self._thread = threading.Thread(target=self._serve, name=f"docom-site-{site.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def federation(self) -> Federation:
+        """The members' file that is in use."""
+        return self.exchange.federation
 
     # Called by other threads
 
@@ -146,7 +153,7 @@ class Connections:
         dealer.set(zmq.IPV6, int(":" in member.address.host))
         monitor = dealer.get_monitor_socket(zmq.EVENT_ALL)
         dealer.connect(member.address.url)
-        self._dealers[other] = dealer
+        self._dealers[other], self._monitors[other] = dealer, monitor
         self._watch(dealer, lambda: self._take_from_dealer(other, dealer))
         self._watch(monitor, lambda: self._see_dealer(other, dealer, monitor))
 
@@ -164,6 +171,8 @@ class Connections:
                 for found, _ in ready:
                     if found in self._events:
                         self._events[found]()
+                if self.chores is not None:
+                    self.chores(self)
                 with self.lock:
                     self._listen_again()
                     self._dial_again()
@@ -267,19 +276,45 @@ class Connections:
             with self.lock:
                 self.exchange.lost(other)
                 self._proven.discard(other)
-                self._dial_at[other] = time.monotonic() + REST, monitor
+                self._dial_at[other] = time.monotonic() + REST
 
     def _dial_again(self) -> None:
         """Connect with a new socket, so that nothing that waited in the old one comes before the greeting."""
-        for other in [other for other, (when, _) in self._dial_at.items() if time.monotonic() >= when]:
-            dealer, (_, monitor) = self._dealers.pop(other), self._dial_at.pop(other)
-            self._take_from_dealer(other, dealer)  # what had come before the connection was lost
-            for found in (dealer, monitor):
-                self._poller.unregister(found)
-                del self._events[found]
-            dealer.disable_monitor()
-            dealer.close(linger=0)
+        for other in [other for other, when in self._dial_at.items() if time.monotonic() >= when]:
+            self._take_from_dealer(other, self._dealers[other])  # what had come before the connection was lost
+            self._hang_up(other)
             self._dial(other)
+
+    def _hang_up(self, other: int) -> None:
+        """Close the connection that this site has opened to a neighbour."""
+        dealer, monitor = self._dealers.pop(other), self._monitors.pop(other)
+        self._dial_at.pop(other, None)
+        self._proven.discard(other)
+        for found in (dealer, monitor):
+            self._poller.unregister(found)
+            del self._events[found]
+        dealer.disable_monitor()
+        dealer.close(linger=0)
+
+    def renew(self, federation: Federation) -> tuple[set[int], set[int]]:
+        """Take another members' file, for an exchange that can; called by the thread. Returns new and former neighbours."""
+        before = self.federation
+        with self.lock:
+            assert isinstance(self.exchange, Skipping)
+            new, gone = self.exchange.renew(federation)
+            self.site.federation = federation
+            for other in list(self._dealers):
+                moved = other not in gone and before.members[other].address != federation.members[other].address
+                if other in gone or moved or not federation.opens(self.site.agent, other):
+                    self._hang_up(other)
+            for other in gone:
+                self._routes.pop(other, None)
+            for other in self.site.neighbours:
+                if federation.opens(self.site.agent, other) and other not in self._dealers:
+                    self._dial(other)
+            if self._router is None and (listens := self.site.where_it_listens()) is not None:
+                self._listen(listens)
+        return new, gone
 
     def _cannot(self, other: int, why: str) -> None:
         peer = self.exchange.peers[other]

@@ -85,7 +85,7 @@ class Exchange:
         self.run = bytes.fromhex(self.federation.digest)[: frames.RUN_SIZE]
         size = len(self.federation.members)
         self.neighbours = set(self.federation.neighbours(self.me))
-        self.paths = Paths([self.federation.neighbours(member) for member in range(size)])
+        self.paths = self._paths()
         self.limit = int(self.federation.log * 1e6)
         self.peers = {other: Peer(Outbox(self.limit), Inbox(self.limit)) for other in range(size) if other != self.me}
         self.up: set[int] = set()  # neighbours that have greeted on their present connection
@@ -95,9 +95,36 @@ class Exchange:
         self.refusals: list[tuple[int, str]] = []
         self.passing: list[tuple[int, bytes]] = []
         self.traffic = Now()
-        self._hello = json.dumps({"facts": dict(self.federation.content) | dict(self.facts)}).encode()
+        self.say_facts()
+
+    def _paths(self) -> Paths:
+        return Paths([self.federation.neighbours(member) for member in range(len(self.federation.members))])
+
+    def say_facts(self) -> None:
+        """From now on greetings hold the facts as they are."""
+        self._hello = json.dumps({"facts": self.compared()}).encode()
         if len(self._hello) > frames.LONGEST_HELLO:
             raise ValueError(f"the facts of the run have {len(self._hello)} bytes; at most {frames.LONGEST_HELLO}")
+
+    def compared(self) -> dict[str, str]:
+        """What must be equal at both ends of a link."""
+        return dict(self.federation.content) | dict(self.facts)
+
+    def different(self, theirs: Mapping[str, str], whose: str) -> list[str]:
+        """The facts of another site that differ, in words."""
+        return differences(self.compared(), theirs, whose)
+
+    def run_with(self, other: int) -> bytes:
+        """What identifies the run in frames between this site and another one, greetings excepted."""
+        return self.run
+
+    def session_with(self, other: int) -> int:
+        """What names this start of the site in frames to another one."""
+        return self.session
+
+    def begins(self, other: int, frame: Frame, now: float) -> None:
+        """A neighbour that agrees has greeted: the messages go on where it says."""
+        self._heard(frame, self.peers[other], True, now)
 
     def name(self, member: int) -> str:
         """The name of a member."""
@@ -160,7 +187,7 @@ class Exchange:
     def _foreign(self, previous: int, frame: Frame) -> str | None:
         """Why a frame is none of this site's business."""
         size = len(self.federation.members)
-        if frame.run != self.run:
+        if frame.run != self.run_with(previous if frame.receiver == self.me else self.me):
             return "of another run"
         if not (frame.sender < size and frame.receiver < size) or frame.sender in (self.me, frame.receiver):
             return "of a wrong sender or receiver"
@@ -184,8 +211,7 @@ class Exchange:
         if theirs is None:
             self._damaged(previous, "a greeting that is not understood")
             return False
-        mine = dict(self.federation.content) | dict(self.facts)
-        if different := differences(mine, theirs, self.name(previous)):
+        if different := self.different(theirs, self.name(previous)):
             shown = "; ".join(different[:5]) + (f"; and {len(different) - 5} more" if len(different) > 5 else "")
             self._in_trouble(previous, f"does not agree: {shown}")
             return True
@@ -202,7 +228,7 @@ class Exchange:
             self.note(f"connected to {self.name(previous)}{again}{', which has restarted' if restarted else ''}")
             self.happened("connected", self.name(previous))
         self.up.add(previous)
-        self._heard(frame, peer, True, now)
+        self.begins(previous, frame, now)
         for other in self.peers:  # it may have been the way to others, too
             if other not in self.neighbours:
                 self.peers[other].status_at = now
@@ -435,7 +461,8 @@ class Exchange:
     def _frame(self, other: int, kind: int, **fields: Any) -> Frame:
         inbox = self.peers[other].inbox
         return Frame(
-            kind, self.me, other, self.run, self.session, received=inbox.received, received_sum=inbox.sum,
+            kind, self.me, other, self.run if kind == HELLO else self.run_with(other),
+            self.session_with(other), received=inbox.received, received_sum=inbox.sum,
             saved=inbox.saved, hops=min(255, len(self.federation.members)), **fields,
         )  # fmt: skip
 

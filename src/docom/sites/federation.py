@@ -42,7 +42,7 @@ links:                         # or topology: ring
   - [bern, basel]              # the first one opens the connection, if the second one has an address
   - [bern, chur]
   - [basel, chur]
-patience: 600                  # seconds until a silent neighbour is given up
+patience: 600                  # seconds until a silent neighbour is given up; with mode: skip, until the others go on without it
 run:                           # for `docom site run`; settings of `docom run`
   preset: synthetic
   steps: 1000
@@ -51,10 +51,14 @@ run:                           # for `docom site run`; settings of `docom run`
 MOST_MEMBERS = 1000
 MOST_SECONDS = 30 * 24 * 3600.0
 LONGEST_HOST = 253
-KEYS = ("name", "members", "links", "topology", "weights", "patience", "heartbeat", "log", "run")
+KEYS = ("name", "members", "links", "topology", "weights", "patience", "heartbeat", "log", "run", "mode")
 NEEDED = ("name", "members")
-MEMBER_KEYS = ("name", "key", "address")
+MEMBER_KEYS = ("name", "key", "address", "retired")
 DEFAULTS: dict[str, float] = {"patience": 600.0, "heartbeat": 5.0, "log": 512.0}
+WAIT, SKIP = "wait", "skip"
+MODES = (WAIT, SKIP)
+SKIPPING_KEYS = ("version", "places", "behind", "gather", "clip")
+MOST_NUMBER = 10**9
 # Settings of a run that the members' file says itself, or that each site decides for itself.
 NOT_HERE = {
     "agents": "it is the number of members",
@@ -110,11 +114,29 @@ class Address:
 
 @dataclass(frozen=True)
 class Member:
-    """One site as the others know it. address: None for a site that cannot be reached from outside."""
+    """One site as the others know it. address: None for a site that cannot be reached from outside. retired: it takes no part."""
 
     name: str
     key: str
     address: Address | None = None
+    retired: bool = False
+
+
+@dataclass(frozen=True)
+class Skipping:
+    """Settings of ``mode: skip``; see `docom.sites.skipping`.
+
+    version: of the members' file, larger in a newer one. places: into how many parts the data of a preset are divided, at least
+    as many as there will ever be members. behind: rounds; a site that is more than this behind a neighbour takes its model and
+    round. gather: seconds to wait for the neighbours before the first round. clip: differences of models that are longer than
+    this multiple of the usual ones are cut; None: none is.
+    """
+
+    version: int = 1
+    places: int = 0
+    behind: int = 20
+    gather: float = 600.0
+    clip: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +149,7 @@ class Federation:
     heartbeat: seconds between signs of life on a link where nothing else is sent.
     log: megabytes of messages per neighbour that a site keeps until the neighbour has saved what it made of them.
     content: the file's values, as they are compared.
+    skipping: what holds where sites go on without those that are away (``mode: skip``); None where all wait for all.
     """
 
     name: str
@@ -138,6 +161,7 @@ class Federation:
     log: float
     run: Mapping[str, Any]
     content: Mapping[str, str]
+    skipping: Skipping | None = None
 
     @property
     def names(self) -> list[str]:
@@ -154,6 +178,13 @@ class Federation:
     def digest(self) -> str:
         """Of everything in the file; comments and layout do not count."""
         return sha256(json.dumps(dict(self.content), sort_keys=True).encode()).hexdigest()
+
+    def weight(self, member: int) -> float:
+        """What a member gives each neighbour where sites may be away; the smaller one of both ends counts.
+
+        That is Metropolis's rule: one over one more than the number of neighbours.
+        """
+        return 1 / (1 + len(self.neighbours(member)))
 
     def neighbours(self, member: int) -> list[int]:
         """The members with which this one has a link, ascending."""
@@ -198,9 +229,17 @@ def from_values(values: Any) -> Federation:
     """A federation from the plain values of a file."""
     if not isinstance(values, dict):
         raise ValueError(f"a members' file is a mapping of settings, got {type(values).__name__}")
+    mode = values.get("mode", WAIT)
+    if mode not in MODES:
+        raise ValueError(
+            f"mode is wait (all wait for all) or skip (the others go on without a silent site), got {mode!r}"
+        )
+    known = (*KEYS, *SKIPPING_KEYS) if mode == SKIP else KEYS
     for key in values:
-        if key not in KEYS:
-            raise nearest("setting", str(key), KEYS)
+        if key in SKIPPING_KEYS and mode != SKIP:
+            raise ValueError(f"{key} belongs to mode: skip; leave it out, or write mode: skip")
+        if key not in known:
+            raise nearest("setting", str(key), known)
     for needed in NEEDED:
         if needed not in values:
             raise ValueError(f"the members' file lacks {needed!r}")
@@ -211,7 +250,10 @@ def from_values(values: Any) -> Federation:
         raise ValueError(
             f"patience must be at least twice heartbeat, got {seconds['patience']:g} and {seconds['heartbeat']:g}"
         )
-    graph, links = _graph(values, [member.name for member in members], run)
+    skipping = _skipping(values, len(members)) if mode == SKIP else None
+    if skipping is None and (gone := [member.name for member in members if member.retired]):
+        raise ValueError(f"{gone[0]} is retired, which belongs to mode: skip; leave the member out of the file")
+    graph, links = _graph(values, members, run, skipping)
     for i, j in links:
         if members[i].address is None and members[j].address is None:
             raise ValueError(
@@ -221,8 +263,30 @@ def from_values(values: Any) -> Federation:
     name = check_name(values["name"])
     return Federation(
         name, members, links, graph, seconds["patience"], seconds["heartbeat"], seconds["log"], run,
-        _content(name, members, links, graph, seconds, run),
+        _content(name, members, links, graph, seconds, run) | _skipping_content(members, skipping), skipping,
     )  # fmt: skip
+
+
+def _skipping(values: Mapping[str, Any], members: int) -> Skipping:
+    """The settings of ``mode: skip``."""
+    for key, least in (("version", 1), ("places", members), ("behind", 2)):
+        given = values.get(key, least)
+        if type(given) is not int or not least <= given <= MOST_NUMBER:
+            raise ValueError(f"{key} is a whole number of at least {least}, got {given!r}")
+    clip = values.get("clip")
+    if clip is not None and (type(clip) not in (int, float) or not isfinite(clip) or clip < 1):
+        raise ValueError(f"clip is a number >= 1, a multiple of the usual difference of two models, got {clip!r}")
+    return Skipping(
+        values.get("version", 1), values.get("places", members), values.get("behind", Skipping.behind),
+        _seconds("gather", values.get("gather", Skipping.gather)), None if clip is None else float(clip),
+    )  # fmt: skip
+
+
+def _skipping_content(members: Sequence[Member], skipping: Skipping | None) -> dict[str, str]:
+    if skipping is None:
+        return {}
+    found = {"mode": SKIP} | {key: f"{getattr(skipping, key)}" for key in SKIPPING_KEYS}
+    return found | {f"retired {member.name}": "yes" for member in members if member.retired}
 
 
 def _content(
@@ -265,9 +329,11 @@ def _member(number: int, given: Any) -> Member:
         if needed not in given:
             raise ValueError(f"member {number} lacks {needed!r}")
     name = check_name(given["name"])
-    address = given.get("address")
+    address, retired = given.get("address"), given.get("retired", False)
+    if not isinstance(retired, bool):
+        raise ValueError(f"member {name}: retired is true or false, got {retired!r}")
     try:
-        return Member(name, check_key(given["key"], name), None if address is None else Address.parse(address))
+        return Member(name, check_key(given["key"], name), None if address is None else Address.parse(address), retired)
     except ValueError as error:
         raise ValueError(f"member {name}: {error}") from None
 
@@ -280,7 +346,7 @@ def _seconds(name: str, given: Any) -> float:
 
 
 def _graph(
-    values: Mapping[str, Any], names: list[str], run: Mapping[str, Any]
+    values: Mapping[str, Any], members: Sequence[Member], run: Mapping[str, Any], skipping: Skipping | None
 ) -> tuple[Network, tuple[tuple[int, int], ...]]:
     """The network of the sites and its links, in the order in which connections are opened."""
     weights, topology, links = values.get("weights"), values.get("topology"), values.get("links")
@@ -291,11 +357,39 @@ def _graph(
     if topology is not None and not (isinstance(topology, str) and len(topology) <= LONGEST_TEXT):
         raise ValueError(f"topology is a name such as ring, got {str(topology)[:60]!r}")
     seed = run.get("seed", 0)
+    if skipping is not None:
+        return _graph_of_present(topology, links, weights, members, skipping.places, seed)
+    names = [member.name for member in members]
     if topology is not None:
         named = network(topology, len(names), weights, seed)
         return named, named.edges
     pairs = _links(links, names)
     return network(_as_graph(pairs, len(names)), len(names), weights, seed), pairs
+
+
+def _graph_of_present(
+    topology: str | None, links: Any, weights: str | None, members: Sequence[Member], places: int, seed: int
+) -> tuple[Network, tuple[tuple[int, int], ...]]:
+    """The same where members may be retired, and others come later.
+
+    The network has all places; those of nobody hang on the first member, so that it is connected. No message goes to them.
+    """
+    present = [number for number, member in enumerate(members) if not member.retired]
+    if len(present) < 2:
+        raise ValueError("at least two members take part; a run with one site needs no members' file")
+    if weights not in (None, "metropolis"):
+        raise ValueError(f"with mode: skip weights are metropolis, since members may change, got {weights!r}")
+    if topology is not None:
+        edges = network(topology, len(present), None, seed).edges
+        pairs = tuple((present[i], present[j]) for i, j in edges)
+    else:
+        pairs = _links(links, [member.name for member in members])
+        for pair in pairs:
+            if gone := [members[i].name for i in pair if members[i].retired]:
+                raise ValueError(f"{gone[0]} is retired and has a link; leave the link out")
+    nobody = tuple((present[0], place) for place in range(places) if place not in present)
+    network(_as_graph([(present.index(i), present.index(j)) for i, j in pairs], len(present)), len(present))
+    return network(_as_graph([*pairs, *nobody], places), places, "metropolis", seed), pairs
 
 
 def _links(given: Any, names: list[str]) -> tuple[tuple[int, int], ...]:

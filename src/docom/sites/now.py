@@ -155,6 +155,7 @@ class Now:
 REFUSED = (
     "damaged", "of another run", "of an old session", "of a wrong sender or receiver", "before its greeting", "disagreements",
     "early", "full", "other history", "not passed on", "probes not answered", "pauses",
+    "of one that is shut out",
 )  # fmt: skip
 
 

@@ -58,7 +58,9 @@ class Site:
                 f"{self.keys.public!r}; put that into the file of all sites, or give the right one with --key"
             )
         self.folder = beside / name if folder is None else Path(folder)
-        self.listens = self._listens(listen)
+        self.path = None if isinstance(federation, Federation) else Path(federation)
+        self._listen = listen
+        self.listens = self.where_it_listens()
         self.continues = False  # whether a state was loaded, from which an optimizer will continue
         self._team: SiteTeam | None = None
         self._owning = ExitStack()
@@ -118,6 +120,11 @@ class Site:
         """The team of this site for one optimizer; the folder is this process's own until `finish` or `close`."""
         from docom.sites.team import SiteTeam
 
+        if self.federation.skipping is not None:
+            raise ValueError(
+                "mode: skip is for `docom site run`; an optimizer waits for all sites: write mode: wait into the members' file, "
+                "or leave mode out"
+            )
         if self._team is not None:
             raise ValueError(f"{self.name} has an optimizer already; a site is one agent of one run")
         if self._states() and not self.continues:
@@ -167,8 +174,9 @@ class Site:
         with (self.folder / LOG).open("a") as file:
             file.write(line)
 
-    def _listens(self, given: str | None) -> Address | None:
-        """Where it accepts connections: nowhere if it opens all of them itself."""
+    def where_it_listens(self) -> Address | None:
+        """Where it accepts connections, by the members' file as it is: nowhere if it opens all of them itself."""
+        given = self._listen
         others = [other for other in self.neighbours if not self.federation.opens(self.agent, other)]
         if given is not None:
             if self.me.address is None:

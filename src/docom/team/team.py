@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ class Team:
     launch = ""
     bytes_sent = 0
     shares_folder = True  # whether all processes work in one run folder, of which the first one writes most
+    apart = False  # whether its processes go on without one another: each measures, saves and ends by itself
     network: Network | None = None  # where the processes, and not the settings, say who is linked with whom
 
     def __init__(self) -> None:
@@ -73,6 +75,10 @@ class Team:
     def meets(self, wanted: bool, always: bool) -> bool:
         """Called once per step with whether this process wants to meet; True if all processes meet after this step."""
         return wanted
+
+    def after_step(self, training: Any, steps: int) -> bool:
+        """Called between steps of a run of so many; True if it ends here. It may change the training."""
+        return False
 
     def hurry(self) -> None:
         """The run must end soon: wait for no process for long."""

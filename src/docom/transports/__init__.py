@@ -15,18 +15,24 @@ from docom.transports.base import Code, ExchangeError, FrameRefused, PeerLost, P
 from docom.transports.deliveries import Deliveries, StopAndWait, links_down
 from docom.transports.framed import Framed
 from docom.transports.inprocess import InProcess
+from docom.transports.linkwise import BadLinkMessage, Completed, Header, LinkEnd, LinkTransport
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 from docom.transports.routes import Routes, blocks
 from docom.transports.torchdist import TorchPost
 
 __all__ = [
+    "BadLinkMessage",
     "Code",
+    "Completed",
     "Deliveries",
     "ExchangeError",
     "FrameRefused",
     "Framed",
+    "Header",
     "InProcess",
+    "LinkEnd",
+    "LinkTransport",
     "PeerLost",
     "Pending",
     "Place",
