@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-UNITS = "agent|step|round|edge|coordinate|neighbour|process|row|sample|link|iteration|message|tensor|host|character|entry|run|trial|seed|batch"
+UNITS = (
+    "agent|step|round|edge|coordinate|neighbour|process|row|sample|link|iteration|message|tensor|host|character|entry|run|trial|"
+    "seed|batch"
+)
 COUNTED = (
     "vectors|bytes|bits|gradients?|messages|numbers?|rows|samples|ms|us|ns|milliseconds|time|kB|classes|pair|words"
 )

@@ -123,7 +123,7 @@ class Exchange:
         return self.session
 
     def begins(self, other: int, frame: Frame, now: float) -> None:
-        """A neighbour that agrees has greeted: the messages go on where it says."""
+        """A neighbour that agrees has greeted: messages continue from where it says."""
         self._heard(frame, self.peers[other], True, now)
 
     def name(self, member: int) -> str:

@@ -1,9 +1,9 @@
 """The protocol between sites that go on without those that are away (``mode: skip``). No sockets and no threads.
 
-It differs from `docom.sites.exchange` in this: only neighbours speak with each other; the messages between two of them begin anew
+It differs from `docom.sites.exchange` in this: only neighbours speak with each other; the messages between two of them start over
 with every start of either, which is an *epoch* of the link, named by the sessions of both; frames of another epoch are foreign.
 Nothing is kept for a site that restarts, because the first exchange of an epoch (`docom.transports.linkwise`) sets right what the
-ends know of each other. In an epoch messages are taken exactly once and in order, whatever happens to the connection.
+ends know of each other. In an epoch messages are taken exactly once and in order, also when the connection is lost.
 
 Members may change: `renew` puts another members' file in the place of the old one. What two ends compare when they greet each
 other are therefore the settings of the run and not the members; each end admits the keys of its own file.
