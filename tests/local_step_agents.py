@@ -51,6 +51,8 @@ CASES: dict[str, tuple[docom.Algorithm, str, str, list[int], int]] = {
     "noloco": (docom.NoLoCo(), "none", "sgd", [2, 2, 2], 0),
     "sparseloco": (docom.SparseLoCo(), "mean-lowrank:1", "adamw", [2, 2, 2], 0),
     "sparseloco-topk": (docom.SparseLoCo(), "mean-topk:2,chunk=3,rule=senders", "adamw", [2, 2, 2], 0),
+    "streaming-tree": (docom.StreamingDiLoCo(fragments=2), "mean-tree:2", "adamw", [2, 2, 2], 0),
+    "diloco-tree-overlap": (docom.DiLoCo(), "mean-tree:3", "adamw", [2, 2, 2], 1),
     "sparseloco-overlap": (docom.SparseLoCo(), "mean-topk:2,chunk=3", "adamw", [2, 2, 2], 1),
     "diloco-unequal": (docom.DiLoCo(), "none", "adamw", [2, 3, 5], 0),
 }

@@ -28,13 +28,14 @@ from test_algorithms_reference import CASES, adapted, compressed
 AGENTS = 7
 COMPRESSORS = (
     "none", "topk:0.3", "topk:0.3,values=bf16", "topk:0.3,values=8", "topk:0.3,scope=tensor", "chunk-topk:2,chunk=3",
-    "randk:0.3", "quantize:4",
+    "randk:0.3", "quantize:4", "bins:2",
     "sign", "lowrank:1", "edge-lowrank:1", "edge-lowrank:1,rounds=2",
     "edge-lowrank:1,rounds=2,sides=1,values=bf16",
 )  # fmt: skip
 AVERAGES = (
     "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",
     "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16", "mean-topk:2,chunk=3,rule=senders",
+    "mean-tree:2",
 )  # fmt: skip
 UNWEIGHTED = ("none", "topk:0.3", "quantize:4")  # the channel is that of compressed variables
 PAIRS = ("none", "randk:0.3")

@@ -40,7 +40,7 @@ CASES = [
     (name, kind) for name in COMPRESSED for kind in (COMPRESSORS if name in ("docom", "lead") else COMPRESSORS[:1])
 ]
 CASES += [(name, "none") for name in docom.ALGORITHMS if name not in COMPRESSED]
-AVERAGES = ("mean-lowrank:1", "mean-lowrank:2,over=links,sides=1", "mean-topk:2,chunk=3")
+AVERAGES = ("mean-lowrank:1", "mean-lowrank:2,over=links,sides=1", "mean-topk:2,chunk=3", "mean-tree:2")
 CASES += [("allreduce-sgd", kind) for kind in AVERAGES]
 OTHER_SETTINGS = {"choco-sgd": {"gamma": "inverse-sqrt:0.3"}, "detag": {"rounds": 2}, "docom": {"heavy_ball": 0.5}}
 DESCRIPTION = {"config": {"steps": 12, "at": (4, 8)}}

@@ -17,7 +17,8 @@ from benchmarks.local_steps import page  # noqa: E402
 from benchmarks.local_steps.__main__ import main  # noqa: E402
 from benchmarks.local_steps.corpus import shards, sources, windows  # noqa: E402
 from benchmarks.local_steps.measuring import inner, measure, task  # noqa: E402
-from benchmarks.local_steps.settings import CATALOGUE, SIZES  # noqa: E402
+from benchmarks.local_steps.model import Transformer, loss  # noqa: E402
+from benchmarks.local_steps.settings import CATALOGUE, FIRST, SIZES  # noqa: E402
 
 TINY = SIZES["tiny"]
 
@@ -27,6 +28,22 @@ def test_every_method_has_as_many_trials_and_no_two_are_equal() -> None:
         for setting in CATALOGUE.values():
             trials = setting.trials(size)
             assert len({json.dumps(trial, sort_keys=True) for trial in trials}) == 3, setting.name
+
+
+def test_the_most_telling_methods_are_in_the_catalogue() -> None:
+    assert set(FIRST) <= set(CATALOGUE)
+    assert len(set(FIRST)) == len(FIRST)
+
+
+def test_products_in_bf16_change_gradients_little() -> None:
+    tokens = torch.arange(2 * 17).reshape(2, 17) * 7 % 256
+    found = []
+    for kind in (torch.float32, torch.bfloat16):
+        module = Transformer(16, 2, 2, 16, kind)
+        loss(module(tokens[:, :-1]), tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
+        assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
+        found.append(torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]))
+    assert 0 < float((found[1] - found[0]).norm()) < 0.03 * float(found[0].norm())
 
 
 def test_windows_overlap_by_the_byte_that_is_predicted() -> None:
@@ -47,13 +64,15 @@ def test_nobody_trains_on_held_out_windows(mixed: bool) -> None:
 
 
 def test_sources_of_this_machine_are_enough_for_both_sizes() -> None:
-    for count in (8, 16):
+    for count in (8, 16, 64):
         found = sources(count, 400_000)
         assert len(found) == count
         assert len(set(found.values())) == count
 
 
-@pytest.mark.parametrize("name", ["allreduce", "sparseloco-senders", "gasloc-code-ring", "ckgt-code-exp", "led"])
+@pytest.mark.parametrize(
+    "name", ["allreduce", "sparseloco-senders", "gasloc-code-ring", "ckgt-code-exp", "stream-2bit-4", "led"]
+)
 def test_a_run_says_what_was_sent(name: str) -> None:
     setting, seen = CATALOGUE[name], []
     run = measure(setting, setting.trials(TINY)[0], TINY, True, 0, "cpu", seen.append)

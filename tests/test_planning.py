@@ -41,7 +41,7 @@ SIMULATED = [
     Setting("docom", "topk:0.1"), Setting("docom", "sign", 8), Setting("beer", "quantize:4"),
     Setting("dsgd", graph="exponential"),
     Setting("detag"), Setting("choco-sgd", "topk:0.05", 8, "complete"), Setting("allreduce-sgd"), Setting("allreduce-storm"),
-    Setting("diloco", "none", 32), Setting("streaming-diloco", "none", 8), Setting("sparseloco", "mean-topk:8,chunk=8", 8),
+    Setting("diloco", "none", 32), Setting("streaming-diloco", "none", 8), Setting("streaming-diloco", "mean-tree:2", 8), Setting("sparseloco", "mean-topk:8,chunk=8", 8),
     Setting("k-gt", "none", 8), Setting("led", "none", 32), Setting("proxskip", "none", 8), Setting("noloco", "none", 8),
     Setting("dsgd", graph="one-peer-exponential"), Setting("docom", "edge-lowrank:1"), Setting("momentum-tracking"),
     Setting("allreduce-sgd", "mean-lowrank:1,over=links"), Setting("compressed-k-gt", "topk:0.1", 8),

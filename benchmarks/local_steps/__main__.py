@@ -19,7 +19,7 @@ import torch
 from benchmarks.local_steps import page
 from benchmarks.local_steps.corpus import gather
 from benchmarks.local_steps.measuring import measure, task
-from benchmarks.local_steps.settings import CATALOGUE, DATA, SIZES, Setting
+from benchmarks.local_steps.settings import CATALOGUE, DATA, FIRST, SIZES, Setting
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 ROOT = Path(__file__).parents[2]
@@ -45,9 +45,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_steps", description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="0.1M", help="of the model and the run (default: %(default)s)")
     parser.add_argument("--data", choices=(*DATA, "both"), default="both", help="one source per agent, or all mixed")
-    parser.add_argument("--methods", help="names with commas between them (default: all): " + ", ".join(CATALOGUE))
+    parser.add_argument(
+        "--methods",
+        help='names with commas between them, or "first" for '
+        "the most telling ones (default: all): " + ", ".join(CATALOGUE),
+    )
     parser.add_argument("--trials", type=int, default=3, choices=(1, 2, 3), help="of each method (default: 3)")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, help="of the best trial (default: the size's)")
     parser.add_argument("--out", type=Path, help="results (default: benchmarks/results/local_steps_SIZE.json)")
     parser.add_argument("--figure", type=Path, help="draw bits a byte against bytes into this file")
     parser.add_argument("--gather", type=Path, help="keep this machine's texts in a folder, and end")
@@ -57,7 +62,7 @@ def _arguments() -> argparse.Namespace:
     given = parser.parse_args()
     given.started = time.monotonic()
     given.out = given.out or ROOT / "benchmarks" / "results" / f"local_steps_{given.size}.json"
-    names = given.methods.split(",") if given.methods else list(CATALOGUE)
+    names = list(FIRST) if given.methods == "first" else given.methods.split(",") if given.methods else list(CATALOGUE)
     if unknown := set(names) - set(CATALOGUE):
         parser.error(f"unknown methods {', '.join(sorted(unknown))}; there are {', '.join(CATALOGUE)}")
     given.methods = [CATALOGUE[name] for name in names]
@@ -84,7 +89,7 @@ def _finals(given: argparse.Namespace, results: dict[str, Any]) -> Iterator[Job]
     for mixed in (name == "mixed" for name in DATA if given.data in (name, "both")):
         for setting in given.methods:
             if (best := page.best(results, setting.name, mixed)) is not None:
-                for seed in range(1, SIZES[given.size].seeds):
+                for seed in range(1, given.seeds or SIZES[given.size].seeds):
                     yield setting, best["trial"], mixed, seed
 
 

@@ -81,22 +81,25 @@ def gather(folder: Path, count: int, most: int) -> None:
 
 
 def sources(count: int, most: int, folder: Path | None = None) -> dict[str, bytes]:
-    """So many sources of at most ``most`` bytes. Where there are fewer, the largest are cut in two."""
+    """So many sources of at most ``most`` bytes. Where there are fewer, they are cut, the largest ones into more parts."""
     found = {}
     for name, text in _texts(most, folder):
         if len(text) >= LEAST:
             found[name] = text
         if len(found) == count:
             return found
-    if 2 * len(found) < count:
+    if not found:
         raise SystemExit(
-            f"this machine has {len(found)} sources of text, and {count} agents need {-(-count // 2)}; install them with "
-            "apt-get install dict-gcide wordnet-base python3-doc bible-kjv"
+            "this machine has no sources of text; apt-get install dict-gcide wordnet-base python3-doc bible-kjv"
         )
-    for name in sorted(found, key=lambda name: -len(found[name]))[: count - len(found)]:
-        text = found.pop(name)
-        found |= {f"{name}, first half": text[: len(text) // 2], f"{name}, second half": text[len(text) // 2 :]}
-    return found
+    share, more = divmod(count, len(found))
+    parts = {}
+    for place, name in enumerate(sorted(found, key=lambda name: -len(found[name]))):
+        text, number = found[name], share + (place < more)
+        for part in range(number):
+            title = f"{name}, part {part + 1} of {number}" if number > 1 else name
+            parts[title] = text[part * len(text) // number : (part + 1) * len(text) // number]
+    return parts
 
 
 def windows(text: bytes, context: int) -> Tensor:

@@ -19,6 +19,7 @@ from torch.func import functional_call
 import docom
 from docom.experiment import Experiment
 from docom.local_steps import LocalSteps
+from docom.loop import Training
 from docom.oracles import ProblemOracle
 from docom.problems import ModuleProblem
 
@@ -139,4 +140,9 @@ def _rounds(setting: Setting, trial: dict[str, Any], work: Task, seed: int, devi
         training.take_step()
         training.channels.check()
         sent = of_gradients * (number + 1) if everywhere else training.channels.wire_bytes / size.agents
-        yield lambda: training.algorithm.iterate(training.state), sent
+        yield lambda: _models(training), sent
+
+
+def _models(training: Training) -> Tensor:
+    """Every agent's model; of a method whose agents share one beside their own, as Streaming DiLoCo's theta, that one."""
+    return training.state.rows().get("theta", training.algorithm.iterate(training.state))

@@ -37,6 +37,8 @@ SIZES = {
     # what two shared cores can do
     "0.1M": Size(64, 2, 4, 64, 2, 8, 30, 16, 1, (6e-3, 2e-3), 10**6, 128, 2),
     # what one H200 is for
+    "3M": Size(256, 4, 4, 256, 4, 8, 30, 50, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
+    "3M-64": Size(256, 4, 4, 256, 2, 64, 30, 50, 1, (1e-3, 4e-4), 6 * 10**6, 512, 2, "bfloat16"),
     "10M": Size(384, 6, 6, 256, 4, 8, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
     "10M-16": Size(384, 6, 6, 256, 4, 16, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
 }
@@ -105,5 +107,25 @@ CATALOGUE = {
                 outer={"lr": 0.7, "momentum": 0.5}, other={"lr": 1.0, "momentum": 0.3}),
         Setting("streaming-sparse", "Streaming DiLoCo, 2 fragments, sparse averages", "streaming-diloco",
                 "mean-topk:64,rule=senders", outer={"lr": 1.0, "momentum": 0.3, "fragments": 2}, other={"lr": 0.7}),
+        # A few bits of every number over a tree of the ring's links, a part of the model in every round.
+        Setting("stream-2bit-4", "Streaming DiLoCo, 4 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),
+        Setting("stream-2bit-6", "Streaming DiLoCo, 6 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 6}, other={"lr": 1.0, "momentum": 0.6}),
+        Setting("stream-3bit-6", "Streaming DiLoCo, 6 fragments, 3 bits, tree", "streaming-diloco", "mean-tree:3",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 6}, other={"lr": 1.0, "momentum": 0.6}),
+        Setting("stream-2bit-4-exp", "Streaming DiLoCo, 4 fragments, 2 bits, tree, exponential", "streaming-diloco",
+                "mean-tree:2", "exponential",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),
+        Setting("stream-dense-4", "Streaming DiLoCo, 4 fragments, dense", "streaming-diloco",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),
+        Setting("diloco-2bit", "DiLoCo, 2 bits, tree", "diloco", "mean-tree:2",
+                outer={"lr": 0.7, "momentum": 0.9}, other={"lr": 1.0, "momentum": 0.5}),
     )
 }  # fmt: skip
+
+# What to run where time is short, the most telling first.
+FIRST = (
+    "diloco", "sparseloco-senders", "stream-2bit-4", "stream-2bit-6", "allreduce", "stream-3bit-6", "diloco-2bit", "gasloc-ring",
+    "sparseloco-all", "stream-dense-4", "stream-2bit-4-exp", "noloco", "lodadac", "k-gt", "led", "ckgt-code-exp",
+)  # fmt: skip

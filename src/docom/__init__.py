@@ -26,10 +26,10 @@ _WHERE: dict[str, str | None] = {
         "docom.algorithms",
     ),
     **dict.fromkeys(
-        ["TopK", "ChunkTopK", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
+        ["TopK", "ChunkTopK", "Bins", "RandK", "Quantizer", "Sign", "LowRank", "Identity", "Compressor", "COMPRESSORS"],
         "docom.compressors",
     ),
-    **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "MeanTopK", "Gossip"], "docom.channels"),
+    **dict.fromkeys(["EdgeLowRank", "MeanLowRank", "MeanTopK", "MeanTree", "Gossip"], "docom.channels"),
     **dict.fromkeys(["Conditions", "Churn", "Clock"], "docom.conditions"),
     "combine": "docom.numerics",
     "register": "docom.registry",
@@ -108,9 +108,10 @@ if TYPE_CHECKING:
         learning_rate,
         step_size,
     )
-    from docom.channels import EdgeLowRank, Gossip, MeanLowRank, MeanTopK
+    from docom.channels import EdgeLowRank, Gossip, MeanLowRank, MeanTopK, MeanTree
     from docom.compressors import (
         COMPRESSORS,
+        Bins,
         ChunkTopK,
         Compressor,
         Identity,

@@ -46,6 +46,29 @@ class Layout:
         for shape, size, end in zip(self.shapes, self.sizes, ends, strict=True):
             yield shape, slice(end - size, end)
 
+    def cut(self, begin: int, end: int) -> Layout:
+        """The part of a row from number ``begin`` to ``end``; of a matrix that is cut, whole rows remain a matrix.
+
+        >>> Layout(((4, 10), (7,))).cut(5, 43).shapes
+        ((5,), (3, 10), (3,))
+        """
+        found: list[tuple[int, ...]] = []
+        for shape, span in self.spans():
+            first, last = max(begin, span.start) - span.start, min(end, span.stop) - span.start
+            if first >= last:
+                continue
+            if len(shape) == 1:
+                found.append((last - first,))
+                continue
+            width = prod(shape[1:])
+            top, bottom = -(-first // width), last // width
+            if top > bottom:  # within one row
+                found.append((last - first,))
+                continue
+            pieces = [(top * width - first,), (bottom - top, *shape[1:]), (last - bottom * width,)]
+            found += [piece for piece in pieces if prod(piece)]
+        return Layout(tuple(found))
+
 
 def as_matrix(shape: Sequence[int]) -> tuple[int, int] | None:
     """``(fan out, rest)`` of a tensor with two or more dimensions; None for vectors and scalars."""

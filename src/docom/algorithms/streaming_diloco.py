@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
@@ -67,6 +68,9 @@ class StreamingDiLoCo(Algorithm):
         super().__post_init__()
         if type(self.fragments) is not int or self.fragments < 1:
             raise ValueError(f"streaming-diloco: fragments is a number >= 1, got {self.fragments!r}")
+        if self.fragments > 1:  # a channel for each of them
+            names = {f"fragment{number + 1}": "mean" for number in range(self.fragments)}
+            object.__setattr__(self, "channels", names)
 
     @property
     def to_lower(self) -> str:
@@ -74,8 +78,19 @@ class StreamingDiLoCo(Algorithm):
         return "the inner step size (without an inner optimizer it is 1), or lr"
 
     def message_layout(self, variable: str, layout: Layout) -> Layout:
-        """See `Algorithm.message_layout`: a fragment is one part of P, the last one filled up with zeros."""
-        return layout if self.fragments == 1 else Layout.flat(-(-layout.dimension // self.fragments))
+        """See `Algorithm.message_layout`: each fragment has messages, and a memory of what they did not send, of its own."""
+        if self.fragments == 1:
+            return layout
+        here = self._fragment(int(variable.removeprefix("fragment")) - 1, layout.dimension)
+        if here.start == here.stop:
+            raise ValueError(
+                f"{self.name}: a model with {layout.dimension} numbers does not fill {self.fragments} fragments; take fewer"
+            )
+        return layout.cut(here.start, here.stop)
+
+    def _fragment(self, number: int, d: int) -> slice:
+        length = -(-d // self.fragments)
+        return slice(min(d, number * length), min(d, (number + 1) * length))
 
     def init(self, x0: Tensor, grad0: Tensor, channels: Channels, hyper: Hyper) -> State:
         """Every fragment at the common model, momentum at zero."""
@@ -85,23 +100,20 @@ class StreamingDiLoCo(Algorithm):
         """The outer step of one fragment."""
         combine(state.x, (1, state.x), (-1, state.g))
         state.points = (state.x,)
-        d = state.x.shape[1]
-        length = -(-d // self.fragments)
         number = hyper.t % self.fragments if self.fragments > 1 else 0
-        here = slice(min(d, number * length), min(d, (number + 1) * length))
+        here = self._fragment(number, state.x.shape[1])
         x, theta, m = state.x[:, here], state.theta[:, here], state.m[:, here]
-        lr = (
-            hyper.lr[:, here] if isinstance(hyper.lr, Tensor) and hyper.lr.ndim else hyper.lr
-        )  # a number per coordinate
-        moved = theta.new_zeros(len(theta), length)
-        combine(moved[:, : x.shape[1]], (1, theta), (-1, x))
+        per_coordinate = isinstance(hyper.lr, Tensor) and hyper.lr.ndim
+        lr = hyper.lr[:, here] if per_coordinate else hyper.lr
+        moved = combine(torch.empty_like(x), (1, theta), (-1, x))
 
         def stepped(average: Tensor) -> Tensor:
-            combine(m, (hyper.momentum, m), (1, average[:, : x.shape[1]]))
-            combine(theta, (1, theta), (-lr, average[:, : x.shape[1]]), (-lr * hyper.momentum, m))
+            combine(m, (hyper.momentum, m), (1, average))
+            combine(theta, (1, theta), (-lr, average), (-lr * hyper.momentum, m))
             return combine(x, (hyper.alpha, x), (1 - hyper.alpha, theta))
 
-        return channels["fragment"].begin_mean(moved).then(stepped)
+        channel = channels["fragment" if self.fragments == 1 else f"fragment{number + 1}"]
+        return channel.begin_mean(moved).then(stepped)
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the pseudo-gradient for the next round."""

@@ -10,6 +10,7 @@ A description that a user chooses with ``compressor=`` opens it (`Gossip`); `par
 * `MeanChannel`: the average over all agents, for the centralised references.
 * `LowRankMeanChannel`: the same in low rank, by an all-reduce or between neighbours only.
 * `SparseMeanChannel`: the average of every agent's largest entries, gathered over the graph's links.
+* `TreeMeanChannel`: the average in a few bits a number, over a tree of the graph's links.
 * `EdgeChannel`: low-rank differences edge by edge, without copies.
 """
 
@@ -24,6 +25,7 @@ from docom.channels.meter import Meter
 from docom.channels.named import GOSSIPS, PublicCopies, Uncompressed, parse_gossip
 from docom.channels.opening import KINDS, Gossip, Opening
 from docom.channels.sparse_mean import MeanTopK, SparseMeanChannel
+from docom.channels.tree_mean import MeanTree, TreeMeanChannel
 
 __all__ = [
     "GOSSIPS",
@@ -38,11 +40,13 @@ __all__ = [
     "MeanChannel",
     "MeanLowRank",
     "MeanTopK",
+    "MeanTree",
     "Meter",
     "NonFiniteVariable",
     "Opening",
     "PublicCopies",
     "SparseMeanChannel",
+    "TreeMeanChannel",
     "Uncompressed",
     "UncompressedChannel",
     "known_kind",

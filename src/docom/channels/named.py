@@ -23,6 +23,7 @@ from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
 from docom.channels.pairs import PairsChannel
 from docom.channels.sparse_mean import MeanTopK
+from docom.channels.tree_mean import MeanTree
 from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, RandK, built, parse
 from docom.compressors.sparsifiers import BoundRandK
 from docom.layout import Layout
@@ -140,6 +141,7 @@ GOSSIPS: dict[str, type[Gossip]] = {
     "edge-lowrank": EdgeLowRank,
     "mean-lowrank": MeanLowRank,
     "mean-topk": MeanTopK,
+    "mean-tree": MeanTree,
 }
 
 

@@ -59,11 +59,18 @@ class TimedTransport(InProcess):
         self.timeline.all_reduce(self._ring, float(rows.shape[1] * rows.element_size()))
         return super().gather(rows, place)
 
-    def relay(self, code: Code, message: Any, hops: Relays, place: Place | None = None) -> Pending[Any]:
+    def relay(
+        self,
+        code: Code,
+        message: Any,
+        hops: Relays,
+        place: Place | None = None,
+        origins: Sequence[int] | None = None,
+    ) -> Pending[Any]:
         """See `Transport.relay`: an exchange for each of the hops."""
         for hop in hops:
             self.timeline.exchange(self._pattern(hop, [(i, j) for i, j, _ in hop]), float(code.num_bytes))
-        return super().relay(code, message, hops, place)
+        return super().relay(code, message, hops, place, origins)
 
     def carried(self, sizes: float | Numbers, place: Place) -> None:
         """See `InProcess.carried`."""

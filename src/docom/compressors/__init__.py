@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TypeVar
 
 from docom.compressors.base import Bound, Compressor, NonFinite, Sparse, Stamp
+from docom.compressors.bins import Bins
 from docom.compressors.chunks import ChunkTopK
 from docom.compressors.identity import Identity
 from docom.compressors.lowrank import LowRank
@@ -19,6 +20,7 @@ from docom.names import check_name, nearest, split_spec
 
 __all__ = [
     "COMPRESSORS",
+    "Bins",
     "Bound",
     "ChunkTopK",
     "Compressor",
@@ -42,6 +44,7 @@ COMPRESSORS: dict[str, tuple[type[Compressor], str]] = {
     "topk": (TopK, "topk:0.05"),
     "chunk-topk": (ChunkTopK, "chunk-topk:64"),
     "randk": (RandK, "randk:0.05"),
+    "bins": (Bins, "bins:2"),
     "quantize": (Quantizer, "quantize:4"),
     "sign": (Sign, "sign"),
     "lowrank": (LowRank, "lowrank:2"),

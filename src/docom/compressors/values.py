@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -118,11 +118,12 @@ class Quantised(ValueCode):
 
 
 class BinMeans(ValueCode):
-    """Two bits a value: the mean of its bin, of four; the means are sent before the codes.
+    """A few bits a value: the mean of its bin; the means are sent before the codes.
 
-    The bins are cut by the mean and the standard deviation of all k values: at the mean and one deviation on either side, or
-    ("deployed") where SparseLoCo's released code cuts them, at -2.25, -0.75 and 0.75 deviations from the mean. A decoded value
-    is the mean of the values that it stands for, so that the sum of all values remains, and the error is orthogonal to the
+    The bins are cut by the mean and the standard deviation of all k values: with 2 bits at the mean and one deviation on either
+    side, or ("deployed") where SparseLoCo's released code cuts them, at -2.25, -0.75 and 0.75 deviations from the mean. With 3
+    or 4 bits the cuts are those that lose the least of normal numbers, and with 1 bit there is the one at the mean. A decoded
+    value is the mean of the values that it stands for, so that the sum of all values remains, and the error is orthogonal to the
     decoded values and no larger than the values.
 
     Contraction min(1, 2/k): the bins on the two sides of the mean alone keep ``(sum |c|)^2 / k`` of the squares of the distances
@@ -131,29 +132,47 @@ class BinMeans(ValueCode):
     hold values of both signs with mean 0.
     """
 
-    BINS = 4
+    # By bits a value, the distances of the cuts from the mean on either side of it, in standard deviations.
+    CUTS: ClassVar[dict[int, tuple[float, ...]]] = {
+        1: (),
+        2: (1.0,),
+        3: (0.501, 1.05, 1.748),
+        4: (0.258, 0.522, 0.8, 1.099, 1.437, 1.844, 2.401),
+    }
 
-    def __init__(self, k: int, dtype: torch.dtype, deployed: bool) -> None:
-        self.k, self.dtype, self.deployed = k, dtype, deployed
+    def __init__(self, k: int, dtype: torch.dtype, deployed: bool = False, width: int = 2) -> None:
+        self.k, self.dtype, self.deployed, self.width = k, dtype, deployed, width
+        self.bins = 1 << width
         self.delta = None if deployed else min(1.0, 2 / k)
-        self.head = self.BINS * float_bits(dtype) // 8
-        self.bits, self.num_bytes = 2 * k + 32 * self.BINS, self.head + wire.packed_size(k, 2)
+        self.head = self.bins * float_bits(dtype) // 8
+        self.bits, self.num_bytes = width * k + 32 * self.bins, self.head + wire.packed_size(k, width)
 
     def compress(self, values: Tensor, stamp: Stamp) -> tuple[Tensor, Any]:
         """See `ValueCode.compress`."""
+        code = self.coded(values)
+        return self.decoded(code), code
+
+    def coded(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The means of the bins, and the bin of every value."""
         wide = values.to(torch.float64)
         # Squares of very large or small numbers would leave the range of float64.
         largest = wide.abs().amax(dim=1, keepdim=True)
         scaled = wide / torch.where(largest == 0, torch.ones_like(largest), largest)
         codes = self._bins(scaled)
         means = []
-        for number in range(self.BINS):
+        for number in range(self.bins):
             inside = codes == number
             count = inside.sum(dim=1, keepdim=True).clamp(min=1)
             total = sum_entries(torch.where(inside, scaled, torch.zeros_like(scaled))).unsqueeze(1)
             means.append((total / count).clamp(-1, 1) * largest)
         levels = torch.cat(means, dim=1).to(values.dtype)
-        return _decoded(levels, codes), (levels, codes)
+        return levels, codes
+
+    @staticmethod
+    def decoded(code: tuple[Tensor, Tensor]) -> Tensor:
+        """The values that a code stands for."""
+        levels, codes = code
+        return levels.gather(1, codes.to(torch.int64))
 
     def _bins(self, scaled: Tensor) -> Tensor:
         """The bin of every value. Squares are compared, not roots, whose last bit may differ between machines."""
@@ -162,7 +181,10 @@ class BinMeans(ValueCode):
         variance = sum_entries(centred * centred).unsqueeze(1)
         right = centred >= 0
         if not self.deployed:
-            return torch.where(squares >= variance, 3 * right, 1 + 1 * right).to(torch.uint8)
+            beyond = [squares >= cut * cut * variance for cut in self.CUTS[self.width]]
+            away = sum(part.to(torch.uint8) for part in beyond) + torch.zeros_like(right, dtype=torch.uint8)
+            half = self.bins // 2
+            return torch.where(right, half + away, half - 1 - away)
         beyond = [right & (squares > 0.75**2 * variance), right | (squares <= 0.75**2 * variance)]
         beyond.append(right | (squares < 2.25**2 * variance))
         return sum(part.to(torch.uint8) for part in beyond)  # type: ignore[return-value]
@@ -171,18 +193,15 @@ class BinMeans(ValueCode):
         """See `ValueCode.encode`."""
         levels, codes = code
         return [
-            values_to_bytes(row) + wire.pack(bins.cpu().numpy(), 2) for row, bins in zip(levels, codes, strict=True)
+            values_to_bytes(row) + wire.pack(bins.cpu().numpy(), self.width)
+            for row, bins in zip(levels, codes, strict=True)
         ]
 
     def decode(self, buffers: Sequence[Buffer]) -> tuple[Tensor, Any]:
         """See `ValueCode.decode`."""
-        levels = torch.stack([bytes_to_values(buffer[: self.head], self.BINS, self.dtype) for buffer in buffers])
-        codes = torch.from_numpy(np.stack([wire.unpack(buffer[self.head :], self.k, 2) for buffer in buffers]))
-        return _decoded(levels, codes), (levels, codes)
-
-
-def _decoded(levels: Tensor, codes: Tensor) -> Tensor:
-    return levels.gather(1, codes.to(torch.int64))
+        levels = torch.stack([bytes_to_values(buffer[: self.head], self.bins, self.dtype) for buffer in buffers])
+        codes = torch.from_numpy(np.stack([wire.unpack(buffer[self.head :], self.k, self.width) for buffer in buffers]))
+        return self.decoded((levels, codes)), (levels, codes)
 
 
 def value_code(values: str | int, k: int, dtype: torch.dtype) -> ValueCode:

@@ -11,7 +11,7 @@ from docom.presets import describe_compressor
 STEPS = (8, 32, 128)  # local steps that are tried beside none
 GRAPHS = ("ring", "exponential", "complete")
 COMPRESSED = ("none", "quantize:4", "sign", "topk:0.05", "topk:0.01")
-MEANS = {"sparseloco": ("mean-topk:64",)}  # averages that are not taken whole
+MEANS = {"sparseloco": ("mean-topk:64",), "streaming-diloco": ("none", "mean-tree:2")}  # averages that may not be whole
 RANKS = {"compressed": "edge-lowrank:1", "mean": "mean-lowrank:2,over=links,sides=1,values=bf16"}
 # Methods that are made for local steps, or are known to bear them, beside those that correct them (`Algorithm.corrects`).
 WALKERS = ("docom", "choco-sgd", "dsgd", "diloco", "streaming-diloco", "sparseloco", "noloco", "gasloc", "relaxed-admm")

@@ -15,6 +15,7 @@ from docom.algorithms import Algorithm
 from docom.channels import parse_gossip
 from docom.channels.named import PublicCopies, Uncompressed
 from docom.channels.sparse_mean import MeanTopK
+from docom.channels.tree_mean import MeanTree
 from docom.clock import Timeline
 from docom.clock.lines import Pattern
 from docom.compressors import Identity
@@ -224,7 +225,7 @@ def message_sizes(method: Algorithm, compressor: str, model: Layout, dtype: torc
             found[number] = float(Identity().bind(layout, dtype).num_bytes)
         elif isinstance(gossip, PublicCopies):
             found[number] = float(gossip.compressor.bind(layout, dtype).num_bytes)
-        elif isinstance(gossip, MeanTopK):
+        elif isinstance(gossip, MeanTopK | MeanTree):
             found[number] = float(gossip.code.bind(layout, dtype).num_bytes)
         else:
             return None

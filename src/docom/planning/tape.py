@@ -74,11 +74,18 @@ class TapedTransport(InProcess):
         self.timeline.entries.append(("all-reduce", (place or START).variable, size))
         return super().gather(rows, place)
 
-    def relay(self, code: Code, message: Any, hops: Relays, place: Place | None = None) -> Pending[Any]:
+    def relay(
+        self,
+        code: Code,
+        message: Any,
+        hops: Relays,
+        place: Place | None = None,
+        origins: Sequence[int] | None = None,
+    ) -> Pending[Any]:
         """See `Transport.relay`."""
         for hop in hops:
             self.timeline.send(tuple((i, j) for i, j, _ in hop), place, float(code.num_bytes))
-        return super().relay(code, message, hops, place)
+        return super().relay(code, message, hops, place, origins)
 
 
 class Blank(Problem):

@@ -102,7 +102,7 @@ def _totalled(run: RunData, beside_walks: bool) -> RunData:
     compressor = run.text("compressor") or ""
     if run.all_reduce or compressor.startswith("edge-lowrank"):
         broadcasts = agents  # each message has one receiver
-    elif compressor.startswith(("mean-lowrank", "mean-topk")):
+    elif compressor.startswith(("mean-lowrank", "mean-topk", "mean-tree")):
         broadcasts = None  # its messages do not go to all neighbours
     else:
         broadcasts = 2 * len(edges) if isinstance(edges, list) else None

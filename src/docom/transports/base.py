@@ -63,11 +63,16 @@ class Transport(Protocol):
     def gather(self, rows: Tensor, place: Place = ...) -> Pending[Tensor]:
         """The rows of all agents, in agent order."""
 
-    def relay(self, code: Code, message: Any, hops: Relays, place: Place = ...) -> Pending[Any]:
+    def relay(
+        self, code: Code, message: Any, hops: Relays, place: Place = ..., origins: Sequence[int] | None = None
+    ) -> Pending[Any]:
         """The messages of all agents, in agent order, passed on along links; one exchange for each of the hops.
 
         hops: in each, ``(sender, receiver, origin)`` for every message that crosses a link. All agents know the same hops, and
         a sender has the origin's message when it has to pass it on.
+        origins: who has written a message, ascending, by default all agents. ``message`` has a row for each of them that is
+        local, and is None without any; returned are the messages that came here or were written here, in the order of their
+        origins, and None if there are none.
         """
 
 

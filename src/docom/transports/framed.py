@@ -135,9 +135,12 @@ class Framed:
 
         return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
 
-    def relay(self, code: Code, message: Any, hops: Relays, place: Place = START) -> Pending[Any]:
+    def relay(
+        self, code: Code, message: Any, hops: Relays, place: Place = START, origins: Sequence[int] | None = None
+    ) -> Pending[Any]:
         """See `Transport.relay`; a frame names the agent that wrote the message, not the one that passes it on."""
-        payloads: dict[int, Any] = dict(zip(self.routes.agents, code.encode(message), strict=True))
+        mine = [agent for agent in self.routes.agents if origins is None or agent in origins]
+        payloads: dict[int, Any] = dict(zip(mine, code.encode(message) if mine else [], strict=True))
         plan = self._plan(hops)
 
         def begin(hop: int) -> Pending[Came]:
@@ -154,6 +157,8 @@ class Framed:
             for hop in range(1, len(plan) + 1):
                 payloads.update((origin, bytes(payload)) for origin, payload in came)
                 came = begin(hop).wait() if hop < len(plan) else []
+            if not payloads:
+                return None
             try:
                 found = code.decode([payloads[agent] for agent in sorted(payloads)])
             except wire.WireError:

@@ -62,12 +62,20 @@ class InProcess:
         """See `Transport.gather`."""
         return Pending.of(rows)
 
-    def relay(self, code: Code, message: Any, hops: Relays, place: Place | None = None) -> Pending[Any]:
+    def relay(
+        self,
+        code: Code,
+        message: Any,
+        hops: Relays,
+        place: Place | None = None,
+        origins: Sequence[int] | None = None,
+    ) -> Pending[Any]:
         """See `Transport.relay`."""
         if not self.through_bytes:
             return Pending.of(message)
         buffers = code.encode(message)
-        self.bytes_sent += sum(len(buffers[origin]) for hop in hops for _, _, origin in hop)
+        row = {origin: number for number, origin in enumerate(range(len(buffers)) if origins is None else origins)}
+        self.bytes_sent += sum(len(buffers[row[origin]]) for hop in hops for _, _, origin in hop)
         return Pending.of(code.decode(buffers))
 
     def carried(self, sizes: float | NDArray[np.float64], place: Place) -> None:

@@ -8,7 +8,8 @@ paper's assumption on W (ass:mix): symmetric, doubly stochastic, nonnegative, ze
 
 with eigenvalues 1 = lambda_1 >= lambda_2 >= ... >= lambda_n. `matrices` checks and repairs what is given,
 `rules` holds the weight rules, `mixing_network` the class, `changing` and `sequences` networks that are another one in every
-round, `finite_averaging` averages in finitely many exchanges, `relays` brings a message of every agent to every other one.
+round, `finite_averaging` averages in finitely many exchanges, `relays` brings a message of every agent to every other one,
+`trees` sends sums up and averages down.
 Nothing here holds an [n, n] array for more than 2,000 agents.
 """
 
@@ -27,6 +28,7 @@ from docom.weights.rows import DENSE_AGENTS, Rows
 from docom.weights.rules import WEIGHTS, default_rule, ends, rows_of
 from docom.weights.sequences import ARGUMENTS, SEQUENCES, given_sequence, weighted
 from docom.weights.sparse import is_sparse
+from docom.weights.trees import Tree
 from docom.weights.unweighted import unweighted
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ __all__ = [
     "Network",
     "Relay",
     "Snapshot",
+    "Tree",
     "among",
     "averaging_matrices",
     "network",

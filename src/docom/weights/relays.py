@@ -32,7 +32,7 @@ def relay_plan(network: Network) -> Hops:
     """
     hops = []
     total: dict[tuple[int, int], int] = {}
-    distances = [_distances(network, origin) for origin in range(network.n)]
+    distances = [distances_from(network, origin) for origin in range(network.n)]
     for hop in range(1, 1 + max(map(max, distances))):
         now: dict[tuple[int, int], int] = {}
         relays = []
@@ -50,7 +50,7 @@ def relay_plan(network: Network) -> Hops:
     return tuple(hops)
 
 
-def _distances(network: Network, origin: int) -> list[int]:
+def distances_from(network: Network, origin: int) -> list[int]:
     """Of every agent from this one, in links."""
     found, edge, distance = {origin: 0}, [origin], 0
     while edge:

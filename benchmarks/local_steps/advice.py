@@ -1,0 +1,54 @@
+"""What a round costs on a given line: the bytes of each way to exchange, and the seconds that they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LINES = {
+    "1 Gbit/s, 1 ms": (1e9, 0.001),
+    "100 Mbit/s, 20 ms": (1e8, 0.02),
+    "10 Mbit/s, 50 ms": (1e7, 0.05),
+    "1 Mbit/s, 50 ms": (1e6, 0.05),
+}
+MODELS = (1e7, 1e8, 1e9)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to exchange: bits a parameter that an agent sends in a round, and exchanges that wait for one another."""
+
+    label: str
+    bits: float
+    exchanges: int
+
+
+def ways(n: int) -> list[Way]:
+    """On a ring of n agents."""
+    whole = 2 * (n - 1) / n
+    return [
+        Way("all-reduce (DiLoCo)", 32 * whole, 2 * (n - 1)),
+        Way("whole vectors to two neighbours (GASLoC, NoLoCo)", 64, 1),
+        Way("sparse all-gather (SparseLoCo, 14 bits an entry)", 14 * 64 / 4096 * (n - 1), n // 2),
+        Way("2 bits over a tree, 4 fragments (Streaming DiLoCo)", 2 * whole / 4, 2 * (n // 2)),
+        Way("2 bits over a tree, 6 fragments (Streaming DiLoCo)", 2 * whole / 6, 2 * (n // 2)),
+    ]
+
+
+def seconds(way: Way, parameters: float, rate: float, latency: float) -> float:
+    """Of a round's messages, if every agent sends as much."""
+    return way.bits * parameters / rate + way.exchanges * latency
+
+
+def table(n: int = 8) -> str:
+    """Seconds of a round, for models and lines."""
+    head = ["exchange, ring of " + str(n), "parameters", *LINES]
+    lines = ["| " + " | ".join(head) + " |", "|---|---:|" + "---:|" * len(LINES)]
+    for way in ways(n):
+        for parameters in MODELS:
+            found = " | ".join(_written(seconds(way, parameters, *line)) for line in LINES.values())
+            lines.append(f"| {way.label} | {parameters / 1e6:,.0f} million | {found} |")
+    return "\n".join(lines)
+
+
+def _written(value: float) -> str:
+    return f"{value:.2g} s" if value < 100 else f"{value / 60:,.0f} min" if value < 7200 else f"{value / 3600:,.0f} h"
