@@ -52,6 +52,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("links", {"algorithm": docom.AllReduceSGD(lr=0.05), "compressor": "mean-lowrank:1,over=links"}),
     ("diloco", {"algorithm": docom.DiLoCo(lr=1.0), "inner": SGD(lr=0.05), "local_steps": 3, "overlap": 1}),
     ("unequal", {"algorithm": docom.DSGD(lr=1.0), "inner": SGD(lr=0.05), "local_steps": [1, 2, 3, 4, 1, 2, 3, 4]}),
+    ("relayed", {"algorithm": docom.SparseLoCo(), "compressor": "mean-topk:2,chunk=3"}),
+    ("tree", {"algorithm": docom.AllReduceSGD(lr=0.05), "compressor": "mean-tree:2"}),
     ("proxskip", {"algorithm": docom.ProxSkip(), "inner": SGD(lr=0.05), "local_steps": 3}),
 ]
 
@@ -75,6 +77,13 @@ def test_a_step_of_gossip_takes_its_gradient_and_its_messages() -> None:
     assert times(found) == pytest.approx(expected, rel=1e-12)
     assert found.description["clock"]["computing"] == pytest.approx([7 * 0.2] * N)
     assert found.description["clock"]["waiting"] == pytest.approx([6 * (0.05 + 2 * message)] * N)
+
+
+@pytest.mark.parametrize(("compressor", "exchanges"), [("mean-topk:2,chunk=3", 4), ("mean-tree:2", 8)])
+def test_messages_that_are_passed_on_wait_for_one_another(compressor: str, exchanges: int) -> None:
+    """As far as the farthest agent of the ring; up a tree that reaches as far, and down again."""
+    found = run(docom.AllReduceSGD(lr=0.01), "step=0.2,latency=50ms", compressor=compressor)
+    assert times(found) == pytest.approx([0.2 + t * (0.2 + 0.05 * exchanges) for t in range(7)], rel=1e-12)
 
 
 def test_what_does_not_need_a_message_is_computed_while_it_travels() -> None:
