@@ -28,7 +28,7 @@ def ways(n: int) -> list[Way]:
     return [
         Way("all-reduce (DiLoCo)", 32 * whole, 2 * (n - 1)),
         Way("whole vectors to two neighbours (GASLoC, NoLoCo)", 64, 1),
-        Way("sparse all-gather (SparseLoCo, 14 bits an entry)", 14 * 64 / 4096 * (n - 1), n // 2),
+        Way("sparse all-gather (SparseLoCo, 14 bits a kept number)", 14 * 64 / 4096 * (n - 1), n // 2),
         Way("2 bits over a tree, 4 fragments (Streaming DiLoCo)", 2 * whole / 4, 2 * (n // 2)),
         Way("2 bits over a tree, 6 fragments (Streaming DiLoCo)", 2 * whole / 6, 2 * (n // 2)),
     ]
