@@ -203,7 +203,7 @@ def test_until_stops(tmp_path: Path) -> None:
     assert [record["step"] for record in outcome.records] == [0, 4, 8, 12]
     assert RunFolder(tmp_path / "run").ended() == "stopped"
     assert execute(replace(CONFIG, until="step>10"), tmp_path / "run", tmp_path, True).records == outcome.records
-    with pytest.raises(ValueError, match="unknown measure .lossworst.; did you mean .loss_worst"):
+    with pytest.raises(ValueError, match=r"unknown measure .lossworst.; did you mean .loss_worst"):
         execute(replace(CONFIG, until="lossworst<1"), tmp_path / "bad", tmp_path)
     assert not (tmp_path / "bad").exists()
 
