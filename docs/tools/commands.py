@@ -35,7 +35,8 @@ def _row(parameter: Any) -> str:
     default = parameter.default
     shown = "" if default is None or default is False or callable(default) else f"`{default}`"
     if parameter.param_type_name == "argument":
-        return f"| `{parameter.name.upper()}` | {_plain(parameter.help)} | {shown} |"
+        names = (parameter.metavar or parameter.name.upper()).split("|")
+        return f"| {' or '.join(f'`{name}`' for name in names)} | {_plain(parameter.help)} | {shown} |"
     return f"| `{', '.join(parameter.opts)}` | {_plain(parameter.help)} | {shown} |"
 
 

@@ -66,6 +66,6 @@ def _shade(colour: str, number: int) -> str:
     red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
     hue, lightness, saturation = rgb_to_hls(red, green, blue)
     distance = (number + 1) // 2 * (1 if number % 2 else -1)
-    lightness = min(0.7, max(0.3, lightness + 0.08 * distance))
-    shade = hls_to_rgb((hue + 0.055 * distance) % 1, lightness, saturation)
+    lightness = min(0.7, max(0.3, lightness + 0.12 * distance))
+    shade = hls_to_rgb((hue + 0.09 * distance) % 1, lightness, saturation)
     return "#" + "".join(f"{round(255 * channel):02x}" for channel in shade)
