@@ -23,6 +23,7 @@ from conftest import least_squares
 from docom.algorithms import LOSSY, MEMBERS
 from docom.channels import CompressedChannel
 from docom.channels.edge_copies import EdgeCopiesChannel
+from docom.channels.handshakes import HandshakesChannel
 from docom.channels.passage import Passage
 from docom.channels.resending import ResendingChannel
 from docom.checkpoint import restore, save
@@ -45,6 +46,7 @@ FLOWS = {
     "gnsd": ("tracker", 1.0, False), "gt-hsgd": ("tracker", 1.0, False), "detag": ("tracker", 1.0, False),
     "cdproxsgt": ("tracker", 0.2, False), "momentum-tracking": ("tracker", 1.0, False),
     "lead": ("model", -0.2 / (2 * 0.01), False), "cedas": ("model", -0.1, False),
+    "ticopd": ("model", -0.3, True), "fspda": ("model", -1.0, False),
     "k-gt": ("correction", 1.0, False), "compressed-k-gt": ("correction", 0.2, False),
 }  # fmt: skip
 
@@ -112,10 +114,9 @@ def imbalance(training: MembersTraining) -> Tensor:
     if training.algorithm.name in FLOWS:
         variable, share, late = FLOWS[training.algorithm.name]
         channel = training.channels[variable]
-        if isinstance(channel, ResendingChannel | EdgeCopiesChannel):
-            started = getattr(channel, "late", None) is not None or getattr(channel, "received", None) is not None
-            if started:
-                total = total + share * (channel.owed() + (channel.gap if late else 0.0)).sum(0)
+        begun = (getattr(channel, name, None) is not None for name in ("late", "received", "asked"))
+        if isinstance(channel, ResendingChannel | EdgeCopiesChannel | HandshakesChannel) and any(begun):
+            total = total + share * (channel.owed() + (channel.gap if late else 0.0)).sum(0)
     return total
 
 

@@ -82,6 +82,11 @@ class Experiment:
             require(algorithm, CHANGING)
         if self.conditions.disturbs_messages:
             require(algorithm, LOSSY)
+        if self.conditions.clip is not None and self.network.n > 2 and self.network.busiest < 2:
+            raise ValueError(
+                f"clip compares what an agent's neighbours send in a round, and on {self.network.name} an agent has one; take a "
+                "network with several, or leave out clip"
+            )
         if self.conditions.churn is not None:
             check_churn(algorithm)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -49,7 +49,8 @@ class FSPDA(Algorithm):
 
     name: ClassVar[str] = "fspda"
     channels: ClassVar[dict[str, str]] = {"model": "pairs"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("dual", None)
     facts: ClassVar[Facts] = Facts(
         paper="Yau and Wai 2024",
         messages="1 of k coordinates",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 from docom.transports import Pending
 
@@ -46,7 +46,8 @@ class TiCoPD(Algorithm):
 
     name: ClassVar[str] = "ticopd"
     channels: ClassVar[dict[str, str]] = {"model": "unweighted"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
+    conserved: ClassVar[tuple[str, str | None] | None] = ("dual", None)
     facts: ClassVar[Facts] = Facts(
         paper="Liu et al. 2025",
         messages="1 compressed",

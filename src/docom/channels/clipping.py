@@ -38,7 +38,7 @@ class Clipping:
         table = self.links.table(np.where(active, lengths, -1.0))
         ordered = np.sort(table, axis=1)
         found = ordered[:, -1] if table.shape[1] < 2 else np.where(ordered[:, -2] >= 0, ordered[:, -2], ordered[:, -1])
-        return np.asarray(found, dtype=np.float64)
+        return np.where(found >= 0, found, np.inf)  # who hears nobody bounds nothing
 
     def _median(self, lengths: Floats, active: Mask, round: int) -> Floats:
         """Twice the median over neighbours and the last rounds."""

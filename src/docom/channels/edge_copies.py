@@ -21,11 +21,11 @@ from torch import Tensor
 from docom.channels.base import Channel
 from docom.channels.clipping import Clipping
 from docom.channels.garbage import Garbage
-from docom.channels.links import DirectedLinks, Mask
+from docom.channels.links import DirectedLinks, Mask, Weights
 from docom.channels.passage import Debt, Ends, Passage
 from docom.compressors import Bound, NonFinite, Stamp
 from docom.conditions import Conditions
-from docom.numerics import mix, sum_squares
+from docom.numerics import mix, nonfinite_rows, sum_squares
 from docom.rng import Key
 from docom.transports import InProcess, Pending, StopAndWait
 from docom.weights import Network
@@ -62,6 +62,7 @@ class EdgeCopiesChannel(Channel):
         # Without losses a message is applied at once at both ends, and neither it nor a second copy needs to be kept.
         self.answers_lost = bool(conditions.lost_acknowledgements or conditions.outages)
         self.loses = bool(conditions.loss or conditions.delay or self.answers_lost)
+        self.bad = np.isin(self.links.senders, list(self.garbage.kinds))
         self.honest = self._from_honest()
         self.received: Tensor | None = None
         self._weighted: tuple[Network, np.ndarray] | None = None
@@ -69,6 +70,18 @@ class EdgeCopiesChannel(Channel):
     def _from_honest(self) -> Mask:
         """Which links lead from agents whose messages hold numbers."""
         return ~np.isin(self.links.senders, self.garbage.refused)
+
+    def _with_numbers(self, sent: Tensor) -> Mask:
+        """Which links can bring numbers in this round: the squared length of what their senders send has a value in its type."""
+        if not self.garbage.kinds:
+            return np.ones(len(self.links), dtype=bool)
+        assert self.received is not None
+        bad = np.flatnonzero(self.bad)
+        found = np.ones(len(self.links), dtype=bool)
+        at = torch.from_numpy(bad)
+        lacks = sent[torch.from_numpy(self.links.senders)[at]] - self.known[at]
+        found[bad] = (sum_squares(lacks) <= torch.finfo(sent.dtype).max).numpy()
+        return found
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
@@ -116,7 +129,7 @@ class EdgeCopiesChannel(Channel):
         weights = self.links.weights(self.network.at(max(0, self.rounds - 1)))
         weights = (weights + weights[self.links.back]) / 2
         used = (weights > 0) & self.honest
-        return self._gap_over(np.where(used, weights, 0.0), used, self.received)
+        return self._gap_over(np.where(used, weights, 0.0), self.received, self.received)
 
     @property
     def gap(self) -> Tensor:
@@ -137,8 +150,9 @@ class EdgeCopiesChannel(Channel):
         """See `Channel.mix`."""
         if self.received is None:  # the first message is waited for: there are no copies before it
             self.inspect(x)
-            sent = self.garbage.sent(x, self.rounds)[torch.from_numpy(self.links.senders)]
-            self._begin(sent, torch.zeros_like(x))
+            sent = self.garbage.sent(x, self.rounds)
+            sent = torch.where(nonfinite_rows(sent).unsqueeze(1), torch.zeros_like(sent), sent)
+            self._begin(sent[torch.from_numpy(self.links.senders)], torch.zeros_like(x))
         return x + self.push(x)
 
     def begin_mix(self, x: Tensor) -> Pending[Tensor]:
@@ -151,22 +165,17 @@ class EdgeCopiesChannel(Channel):
         self.inspect(x)
         seen = None if self.meter is None else (self.meter, self._wanted(x))
         weights = self._weights()
-        active = (weights > 0) & self.honest
+        sent = self.garbage.sent(x, self.rounds)
+        active = (weights > 0) & self.honest & self._with_numbers(sent)
         weights = (weights + weights[self.links.back]) / 2
         used = (weights > 0) & self.honest
-        q = self._messages(self.garbage.sent(x, self.rounds), active)
+        q = self._messages(sent, active)
         self.carrier.carried(float(self.bound.num_bytes), self.place)
         applied, answered = self.sending.send(self.rounds, active)
         _add(self.received, q, applied, damping)
         if self.known is not self.received:
             _add(self.known, q, answered, damping)
-        self.missed = np.where(applied, (1 - damping) * weights, self.missed)
-        gap = self._gap_over(np.where(used, weights, 0.0), used, self.known)
-        if damping != 1:
-            mix(gap, q, self.links.into_receivers(np.where(applied, (1 - damping) * weights, 0.0)), accumulate=True)
-        paid = np.where(answered, self.missed, 0.0)
-        if paid.any():
-            mix(gap, q, self.links.into_senders(paid), -1.0, accumulate=True)
+        gap = self._gap_of(q, weights, np.where(used, weights, 0.0), (applied, answered), damping)
         self.missed = np.where(answered, 0.0, self.missed + damping * weights * self.sending.unanswered)
         if self.debt is not None:
             owed, self.debt = self.debt.on_pushing(), None
@@ -183,6 +192,27 @@ class EdgeCopiesChannel(Channel):
         if self._weighted is None or self._weighted[0] is not now:
             self._weighted = now, self.links.weights(now)
         return self._weighted[1]
+
+    def _gap_of(self, q: Tensor, weights: Weights, used: Weights, news: tuple[Mask, Mask], damping: float) -> Tensor:
+        """The gap of the full messages, of which copies have moved by the share ``damping``, and what is paid back.
+
+        used: the weights without links from agents that are refused. news: where messages are applied, where that is known.
+        """
+        assert self.received is not None
+        (applied, answered), rest = news, 1 - damping
+        received, known, cut = self.received, self.known, self.clipping is not None
+        if cut and rest:  # what is cut is the difference with the full messages
+            received, known = received.clone(), known.clone()
+            _add(received, q, applied, rest)
+            _add(known, q, answered, rest)
+        gap = self._gap_over(used, known, received)
+        if rest and not cut:
+            mix(gap, q, self.links.into_receivers(np.where(applied, rest * weights, 0.0)), accumulate=True)
+        self.missed = np.where(applied, 0.0 if cut else rest * weights, self.missed)
+        paid = np.where(answered & ~self.bad, self.missed, 0.0)
+        if paid.any():
+            mix(gap, q, self.links.into_senders(paid), -1.0, accumulate=True)
+        return gap
 
     def _wanted(self, x: Tensor) -> Tensor:
         """What the copies on all links lack, per sender."""
@@ -218,13 +248,14 @@ class EdgeCopiesChannel(Channel):
             kept[at] = now
         return self.bound.decompress(message, stamp)
 
-    def _gap_over(self, weights: np.ndarray, active: Mask, known: Tensor) -> Tensor:
+    def _gap_over(self, weights: Weights, known: Tensor, received: Tensor) -> Tensor:
         """``sum_j W_ij (received - known)``, with every difference cut where that is asked for."""
-        assert self.received is not None
-        differences = self.received - known[torch.from_numpy(self.links.back)]
+        differences = received - known[torch.from_numpy(self.links.back)]
+        if self.garbage.kinds:  # no product with something that is not finite, not even with weight 0
+            weights = np.where(nonfinite_rows(differences).numpy(), 0.0, weights)
         if self.clipping is not None:
             lengths = sum_squares(differences).sqrt().numpy()
-            weights = weights * self.clipping.factors(lengths, active, self.rounds)
+            weights = weights * self.clipping.factors(lengths, weights > 0, self.rounds)
         return mix(torch.empty_like(self._gap), differences, self.links.into_receivers(weights))
 
     def owed(self) -> Tensor:

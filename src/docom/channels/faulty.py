@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from docom.channels.base import Channel
 from docom.channels.edge_copies import EdgeCopiesChannel
+from docom.channels.guard import Guard
 from docom.channels.opening import Opening
 from docom.channels.resending import ResendingChannel
 from docom.channels.robust_mean import RobustMeanChannel
@@ -31,10 +32,16 @@ def careful(at: Opening, bound: Bound) -> Channel:
 
 def robust_mean(at: Opening, bound: Bound) -> Channel | None:
     """The average where some agents send garbage or contributions are cut; None where neither is so."""
-    if not (at.conditions.bad or at.conditions.clip):
-        return None
-    refuse_processes(at)
-    return RobustMeanChannel(at.variable, bound, at.network, at.transport, at.conditions, at.key.seed, at.number)
+    guard = guarded(at)
+    return None if guard is None else RobustMeanChannel(at.variable, bound, at.network, at.transport, guard)
+
+
+def guarded(at: Opening) -> Guard | None:
+    """What an average over agents accepts, where some send garbage or contributions are cut."""
+    guard = Guard.of(at.conditions, at.key.seed, at.number)
+    if guard is not None:
+        refuse_processes(at)
+    return guard
 
 
 def refuse_processes(at: Opening) -> InProcess:

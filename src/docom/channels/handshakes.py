@@ -17,6 +17,7 @@ from docom.channels.faulty import refuse_processes
 from docom.channels.links import DirectedLinks, Mask
 from docom.channels.opening import Opening
 from docom.channels.pairs import PairsChannel, link_id
+from docom.channels.passage import Ends, Passage
 from docom.compressors.sparsifiers import BoundRandK
 from docom.transports import StopAndWait
 
@@ -25,6 +26,7 @@ class HandshakesChannel(PairsChannel):
     """`PairsChannel` over a network that loses messages; for all agents in one process. Without losses it gives the same bits."""
 
     repairs: ClassVar[bool] = True
+    debt: Tensor | None = None
 
     def __init__(self, at: Opening, coordinates: BoundRandK | None) -> None:
         super().__init__(at, coordinates)
@@ -63,6 +65,12 @@ class HandshakesChannel(PairsChannel):
         """See `Channel.lost`."""
         return int(self.sending.lost.sum())
 
+    def take_over(self, before: HandshakesChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: open exchanges are dropped; a half that is still owed is added to the next gap."""
+        if not passage.restarts:
+            self.debt = passage.handed_over(before.owed())
+        return ()
+
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `PairsChannel.push`."""
         self.inspect(x)
@@ -71,7 +79,8 @@ class HandshakesChannel(PairsChannel):
         self.carrier.carried(float(self.bytes_per_message), self.place)
         used, known = self.sending.send(self.rounds, active)
         self._keep(self.answered, x, self.higher, used)
-        gap = self._difference(torch.zeros_like(x), used, known)
+        gap = self._difference(torch.zeros_like(x) if self.debt is None else self.debt, used, known)
+        self.debt = None
         self.count()
         return gap
 

@@ -14,6 +14,7 @@ from docom.weights import Network
 
 Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
+from docom.channels.faulty import guarded
 from docom.channels.opening import Gossip, Opening
 from docom.compressors import ChunkTopK, NonFinite, Sparse, Stamp
 from docom.layout import Layout
@@ -77,6 +78,8 @@ class MeanTopK(Gossip):
 class SparseMeanChannel(Channel):
     """`mean` returns the same sparse average for all agents and keeps the rest for later."""
 
+    repairs: ClassVar[bool] = True  # all wait until it is complete
+
     def __init__(self, at: Opening, code: ChunkTopK, decay: float, rule: str) -> None:
         super().__init__(at.variable, at.transport)
         self.bound, self.key, self.decay, self.rule = code.bind(at.layout, at.dtype), at.key, decay, rule
@@ -86,6 +89,7 @@ class SparseMeanChannel(Channel):
         self.exchanges = max(1, len(self.hops))
         self.bits_per_round = (n - 1) * self.bound.bits
         self.bytes_per_round = n * (n - 1) * self.bound.num_bytes
+        self.guard = guarded(at)
         weight = 1 / n if rule == "all" else 1.0
         self.by = RowMix.from_dense(torch.full((1, n), weight, dtype=torch.float64).numpy())
         self.error = torch.zeros(len(agents), at.layout.dimension, dtype=at.dtype, device=agents.device)
@@ -122,6 +126,8 @@ class SparseMeanChannel(Channel):
 
     def _average(self, came: Sparse) -> Tensor:
         """A of all messages, added in the order of the agents."""
+        if self.guard is not None:
+            came = Sparse(came.indices, self.guard.accepted(came.values, self.rounds - 1))
         total = self.result.new_zeros(1, self.result.shape[1])
         mix_sparse(total, came.indices, came.values, self.by)
         if self.rule == "senders":

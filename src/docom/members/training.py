@@ -206,14 +206,13 @@ def _opened(parts: Parts, roster: Roster, timeline: Timeline | None) -> Channels
     """Channels over the network of the present members."""
     network = among(parts.network, roster.members, roster.since)
     place = {agent: row for row, agent in enumerate(roster.members)}
-    bad = {place[agent]: kind for agent, kind in parts.conditions.senders_of_garbage.items() if agent in place}
     if timeline is None:
         transport = InProcess(network.degrees, device=parts.device)
     else:
         timeline.present = np.isin(np.arange(parts.network.n), roster.members)
         transport = TimedTransport(network, timeline, parts.device, roster.members)
     seed = epoch_seed(parts.seed, roster.epoch)
-    channels = parts.channels(network, transport, replace(parts.conditions, bad=bad or None), seed)
+    channels = parts.channels(network, transport, _conditions(parts, place), seed)
     owners = torch.tensor(roster.members, device=transport.agents.device)
     for channel in channels.values():
         channel.owners = owners
@@ -223,6 +222,15 @@ def _opened(parts: Parts, roster: Roster, timeline: Timeline | None) -> Channels
 def epoch_seed(seed: int, epoch: int) -> int:
     """Of the channels' draws, so that no draw of an earlier epoch comes again."""
     return rng.integer(rng.Key(seed, rng.CHURN + 65536), 2**32, epoch) if epoch else seed
+
+
+def _conditions(parts: Parts, place: Mapping[int, int]) -> Conditions:
+    """With bad agents by their rows; channels are of the same kind where these are away."""
+    given = parts.conditions
+    if not given.bad:
+        return given
+    bad = {place[agent]: kind for agent, kind in given.senders_of_garbage.items() if agent in place}
+    return replace(given, bad=bad or None, repair=given.repair or "edges")
 
 
 class _Post:
