@@ -203,11 +203,14 @@ class Pricing:
 def with_sizes(kind: type[Algorithm], setting: Setting) -> Algorithm:
     """A method with step sizes; they do not matter to its price, but "auto" would be measured."""
     hyper: dict[str, Any] = {}
-    consensus = 1.0 if parse_gossip(setting.compressor).scaled else 0.1
+    gossip = parse_gossip(setting.compressor)
+    consensus = 1.0 if gossip.scaled else 0.1
     for each in fields(kind):
         declared = kind.step_sizes().get(each.name)
         if declared is not None and each.default == "auto":
             hyper[each.name] = consensus
+        elif declared is not None and declared.damping_of and not gossip.copies:
+            hyper[each.name] = 1.0
         elif each.default is MISSING and each.default_factory is MISSING:
             hyper[each.name] = 1e-3
     if kind.name == "docom" and setting.local_steps:
