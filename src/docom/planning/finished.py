@@ -13,6 +13,9 @@ from docom.runfolder import RunFolder
 from docom.sites import events
 
 
+NOTHING = {"computing": 0.0, "waiting": 0.0, "bytes": 0}
+
+
 @dataclass(frozen=True)
 class Measured:
     """A run as it was.
@@ -59,15 +62,20 @@ def measured(folder: Path) -> Measured:
 
 
 def _of_site(folder: Path, setting: Setting) -> Measured | None:
-    """From the totals of a site; every start counts, but not what came before its first round."""
+    """From the totals of a site. Every start counts, from its first totals on: before them it waits for others to start.
+
+    A start with one line of totals counts as a whole.
+    """
     rounds, spent, waited, sent = 0, 0.0, 0.0, 0.0
     parts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
+    before = {"round": 0}  # of the last start
     for event in [*events.read(folder), {"kind": "started"}]:
         if event["kind"] == "started":
             if first is not None and last is not None:
-                parts.append((first, last))
+                parts.append((NOTHING | before if first is last else first, last))
+            before = {"round": last["round"]} if last is not None else before
             first = last = None
         elif event["kind"] == "totals" and event.get("round", 0) > 0:
             first, last = first or event, event

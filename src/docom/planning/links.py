@@ -25,7 +25,7 @@ def measured_links(
     """
     found: dict[tuple[int, int], dict[str, float]] = {}
     places = [(name, beside / name) for name in federation.names]
-    places += [(one.stem if one.is_file() else one.name, one) for one in more]
+    places += [(one.name, one) for one in (one.parent if one.is_file() else one for one in more)]
     for name, folder in places:
         if name not in federation.names:
             raise ValueError(f"{folder}: {name!r} is no member; a folder of measured links has the name of its site")
