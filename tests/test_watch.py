@@ -144,6 +144,17 @@ def test_sites_that_measure_something_else_have_a_curve_of_their_own(tmp_path: P
     assert [curve["sites"] for curve in look(find(tmp_path), T0)["curves"]["loss"]] == [["basel"], ["bern"]]
 
 
+def test_rounds_that_were_done_again_count_the_second_time(tmp_path: Path) -> None:
+    lines = [
+        event(0, "started"), event(10, "totals", round=100, computing=1.0, waiting=0.0), event(20, "lost", "bern", 200),
+        event(50, "started"), event(52, "connected", "bern"), event(60, "totals", round=150, computing=1.0, waiting=0.0),
+        event(80, "caught-up", "bern", 400), event(90, "ended", why="finished", round=500),
+    ]  # fmt: skip
+    records(write(tmp_path, "basel", lines), {0: 2.0, 100: 1.0, 150: 0.9, 200: 0.8, 450: 0.5, 500: 0.4})
+    (curve,) = look(find(tmp_path), T0 + 1000)["curves"]["loss"]
+    assert curve["time"] == pytest.approx([0, 10, 60, 64, 85, 90])
+
+
 def test_a_run_that_goes_on(tmp_path: Path) -> None:
     write(tmp_path, "basel", RUN[:7], time=T0 + 28, round=12)
     state = look(find(tmp_path), T0 + 29)
@@ -298,7 +309,7 @@ def test_sites_write_how_their_links_are(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_the_demonstration_kills_a_site_and_ends_by_itself(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    process = start([sys.executable, "-m", "docom", "site", "demo", "--out", str(out), "--steps", "300"])
+    process = start([sys.executable, "-m", "docom", "site", "demo", "--out", str(out), "--steps", "600"])
     said, errors = process.communicate(timeout=800)
     assert process.returncode == 0, said + errors
     assert "chur was killed" in said
@@ -307,8 +318,9 @@ def test_the_demonstration_kills_a_site_and_ends_by_itself(tmp_path: Path) -> No
     away = {site["name"]: site["seconds"].get("away", 0.0) for site in state["sites"]}
     assert away["chur"] > 5
     assert {name for name, seconds in away.items() if seconds > 0} == {"chur"}
-    (curve,) = state["curves"]["loss"]
-    assert curve["y"][-1] < curve["y"][0] / 5
+    for curve in state["curves"]["loss"]:
+        assert curve["y"][-1] < curve["y"][0] / 5
+        assert curve["time"] == sorted(curve["time"])
     assert (out / "page.png").read_bytes().startswith(b"\x89PNG")
     assert "four-sites" in (out / "page.html").read_text()
 

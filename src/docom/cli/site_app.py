@@ -94,7 +94,7 @@ def site_watch(
 
 @site_app.command("demo")
 def site_demo(
-    steps: Annotated[int, typer.Option("--steps", help="Number of rounds.", min=30)] = 1500,
+    steps: Annotated[int, typer.Option("--steps", help="Number of rounds.", min=30)] = 1200,
     out: Annotated[Path, typer.Option("--out", help="Folder for all of it.")] = Path("demo-sites"),
 ) -> None:
     """Four sites on this machine with real keys; one is killed and started again while you watch. About a minute."""

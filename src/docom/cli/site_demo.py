@@ -26,7 +26,12 @@ NAMES = ("basel", "bern", "chur", "davos")
 REACHED = ("basel", "chur")  # the others can only open connections
 KILLED = "chur"
 MARK = "docom-site-demo"  # a file that says that the folder was made here
+PATIENCE = 2.5  # seconds after which the others go on without a silent site
 AWAY = 8.0  # seconds
+RUN: dict[str, Any] = {
+    "preset": "synthetic", "algorithm": "compressed-k-gt", "compressor": "topk:0.1", "batch_size": 10, "local_steps": 20,
+    "hyper": {"lr": 1.0, "gamma": 0.15}, "inner": {"name": "sgd", "lr": 0.05},
+}  # fmt: skip
 LONGEST = 600.0  # seconds until the demonstration gives up
 LOOK = 0.2
 HEIGHT = 1500
@@ -82,15 +87,11 @@ def _make(folder: Path, steps: int) -> None:
     for name, port in zip(NAMES, _free_ports(len(NAMES)), strict=True):
         member = {"name": name, "key": make_keys(name, folder / "keys")[1]}
         members.append(member | ({"address": f"127.0.0.1:{port}"} if name in REACHED else {}))
-    run: dict[str, Any] = {"preset": "synthetic", "steps": steps, "eval_every": max(1, steps // 60)}
+    run = RUN | {"steps": steps, "eval_every": max(1, steps // 60)}
     content = {
-        "name": "four-sites",
-        "members": members,
-        "topology": "ring",
-        "patience": 120,
-        "heartbeat": 1,
+        "name": "four-sites", "members": members, "topology": "ring", "mode": "skip", "patience": PATIENCE, "heartbeat": 1,
         "run": run,
-    }
+    }  # fmt: skip
     write_whole(folder / "federation.yaml", yaml.safe_dump(content, sort_keys=False).encode())
 
 
@@ -153,7 +154,7 @@ def _tell(folder: Path, began: float) -> None:
         say(f"{site['name']} {site['status']}, round {site['round']}: {shares}")
     for curve in state["curves"]["loss"]:
         who, first, last = ", ".join(curve["sites"]), curve["y"][0], curve["y"][-1]
-        say(f"loss of the worst site, as {who} measured it: {first:.4g} at the start, {last:.4g} at the end")
+        say(f"{who}: loss {first:.4g} at the start, {last:.4g} at the end")
     page, picture = folder / "page.html", folder / "page.png"
     write_whole(page, pages.render(state).encode())
     if not photograph(page, picture, HEIGHT):

@@ -12,7 +12,6 @@ from docom.planning.pricing import DAY, with_sizes
 from docom.runfolder import RunFolder
 from docom.sites import events
 
-
 NOTHING = {"computing": 0.0, "waiting": 0.0, "bytes": 0}
 
 

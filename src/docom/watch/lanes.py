@@ -99,14 +99,16 @@ def seen_spans(events: Sequence[Event], peer: str, until: float) -> list[Span]:
         "joined": "here",
         "lost": "away",
         "skipped": "left out",
+        "shut-out": "left out",
         "retired": "",
     }
-    state, since = "", 0.0
+    state, since, skipped = "", 0.0, False
     for event in events:
         kind, time = event["kind"], float(event["time"])
         change = states.get(kind) if event.get("peer") == peer else "" if kind in ("started", "ended") else None
-        if change is None or (change == "here" and state == "left out" and kind == "connected"):
+        if change is None or (kind == "connected" and state == "left out" and skipped):
             continue
+        skipped = kind == "skipped"
         if state and time > since:
             found.append(Span(since, time, state))
         state, since = change, time

@@ -47,6 +47,8 @@
     const place = find("status");
     if (place.textContent !== text) place.replaceChildren(dot, text);
     find("seen").textContent = listed(state.seen);
+    const whose = state.mode === "skip" ? "of each site's own model" : "of the worst site, on all data";
+    find("loss").querySelector(".hint").textContent = whose;
   }
 
   // Curves
@@ -108,10 +110,11 @@
       const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
       this.box.replaceChildren(svg);
       if (!curves.length) {
-        svg.append(make("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, "nothing measured yet"));
+        svg.append(make("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, this.nothing()));
         this.longest = null;
+        this.told = "";
         this.reading.textContent = "";
-        this.box.setAttribute("aria-label", `${this.id}: nothing measured yet`);
+        this.box.setAttribute("aria-label", `${this.id}: ${this.nothing()}`);
         return;
       }
       const all = curves.flatMap((curve) => curve.points);
@@ -143,18 +146,27 @@
       this.tell(svg, curves, across, up, pad, height, log);
     }
 
+    nothing() {
+      return this.id === "disagreement" && state.mode === "skip" ? "in mode skip no site sees all models" : "nothing measured yet";
+    }
+
     tell(svg, curves, across, up, pad, height, log) {
       const at = this.at === null ? null : Math.min(this.at, this.longest.length - 1);
       const [x] = at === null ? this.longest.at(-1) : this.longest[at];
       const words = curves.map((curve, place) => {
         const near = curve.points.reduce((best, point) => (Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best));
         if (!log || near[1] > 0) svg.append(make("circle", { class: `dot k${place % 6}`, cx: across(near[0]), cy: up(near[1]), r: 3.5 }));
-        return `${curves.length > 1 ? `${listed(curve.sites)}: ` : ""}${number(near[1])}`;
+        return [`${curves.length > 1 ? `${listed(curve.sites)} ` : ""}${number(near[1])}`, place];
       });
       if (at !== null) svg.append(make("line", { class: "cursor", x1: across(x), x2: across(x), y1: pad.top, y2: height - pad.bottom }));
       const when = axis === "time" ? `after ${seconds(x)}` : `round ${x.toLocaleString("en")}`;
-      const text = `${at === null ? "last" : when}: ${words.join(", ")}`;
-      if (this.reading.textContent !== text) this.reading.textContent = text;
+      const text = `${at === null ? "last" : when}: ${words.map(([word]) => word).join(", ")}`;
+      if (this.told !== text) {
+        const dot = (place) => (curves.length < 2 ? null : make("svg", { viewBox: "0 0 10 10", class: "chart mark", "aria-hidden": "true" }, make("circle", { cx: 5, cy: 5, r: 4.5, class: `dot k${place % 6}` })));
+        const parts = words.map(([word, place]) => make("span", {}, dot(place), `${word}${place < words.length - 1 ? ", " : ""}`));
+        this.reading.replaceChildren(`${at === null ? "last" : when}: `, ...parts);
+        this.told = text;
+      }
       this.box.setAttribute("aria-label", `${this.id}, ${at === null ? when : ""} ${text}`);
     }
   }

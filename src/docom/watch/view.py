@@ -20,6 +20,7 @@ CURVES = {  # what is drawn, and the keys of the records that hold it, the first
     "loss": ("loss_worst", "loss_at_mean", "loss"),
     "disagreement": ("consensus_gap", "gap"),
 }
+LEAVING_OUT = ("skipped", "shut-out", "back")
 SPEEDS = 30.0  # seconds over which rounds per second are counted
 
 
@@ -36,6 +37,7 @@ def look(sources: Sequence[Source], now: float | None = None) -> dict[str, Any]:
         "run": next((str(one.now["run"]) for one in known if one.now.get("run")), "a run between sites"),
         "seen": [one.name for one in known],
         "live": live,
+        "mode": next((str(e["mode"]) for one in known for e in reversed(one.events) if "mode" in e), ""),
         "time": round(now, 2),
         "begin": round(begin, 2),
         "end": round(end, 2),
@@ -129,7 +131,7 @@ def _seen(link: Mapping[str, Any], viewer: _Known, name: str) -> str:
         (
             e["kind"]
             for e in reversed(viewer.events)
-            if e.get("peer") == name and e["kind"] in ("skipped", "back", "retired")
+            if e.get("peer") == name and e["kind"] in ("skipped", "shut-out", "back", "retired")
         ),
         "",
     )
@@ -137,7 +139,7 @@ def _seen(link: Mapping[str, Any], viewer: _Known, name: str) -> str:
         return "has finished"
     if last == "retired":
         return "is no member any more"
-    if last == "skipped":
+    if last in ("skipped", "shut-out"):
         return f"left out by {viewer.name}"
     if link.get("up") and not viewer.over:
         return "connected"
@@ -193,11 +195,24 @@ def _agree(curve: Mapping[str, Any], records: Sequence[Record], values: Sequence
 
 def _times(one: _Known, steps: Sequence[int], begin: float) -> list[float]:
     """Seconds since the begin of the run at which these rounds were done, between the rounds of events."""
-    marks = sorted({(int(e["round"]), float(e["time"])) for e in one.events if isinstance(e.get("round"), int)})
+    marks = _marks(one.events)
     if not marks:
         return [0.0 for _ in steps]
     rounds, times = [mark[0] for mark in marks], [mark[1] for mark in marks]
     return [round(float(t) - begin, 2) for t in np.interp(steps, rounds, times)]
+
+
+def _marks(events: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """When a site was in which round, both ascending; what it has done again after a restart counts the second time."""
+    found: list[tuple[int, float]] = []
+    for event in events:
+        number = event.get("round")
+        if not isinstance(number, int) or (number == 0 and found):  # it has no round yet after a restart
+            continue
+        while found and found[-1][0] >= number:
+            found.pop()
+        found.append((number, float(event["time"])))
+    return found
 
 
 def _thinned(records: list[Record]) -> list[Record]:
@@ -257,8 +272,8 @@ def _nothing() -> dict[str, Any]:
 
 
 def _left_out(one: _Known, other: str) -> bool:
-    kinds = [e["kind"] for e in one.events if e.get("peer") == other and e["kind"] in ("skipped", "back")]
-    return bool(kinds) and kinds[-1] == "skipped" and not one.over
+    kinds = [e["kind"] for e in one.events if e.get("peer") == other and e["kind"] in LEAVING_OUT]
+    return bool(kinds) and kinds[-1] != "back" and not one.over
 
 
 def _next(one: _Known) -> dict[str, Any] | None:

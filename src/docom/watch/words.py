@@ -20,6 +20,8 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "joined": lambda e: f"has a new member, {e['peer']}",
     "retired": lambda e: f"has lost a member, {e['peer']}, which was retired",
     "members": lambda e: f"uses a new members' file, {e.get('digest', '')}",
+    "shut-out": lambda e: f"uses nothing of {e['peer']} any more{_why(e)}",
+    "clipped": lambda e: f"cuts what comes from {e['peer']}, whose model is farther away than usual",
     "refused": lambda e: f"refuses a new members' file{_why(e)}",
     "ended": lambda e: "finished" if e.get("why") == "finished" else f"ended{_why(e)}",
 }
