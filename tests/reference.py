@@ -581,6 +581,45 @@ def fspda(
         x, lam = x - at(lr, t) * g - at(dual, t) * lam + at(gamma, t) * P, lam - at(b, t) * P
 
 
+def sgp(world: World, *, lr: Hyper, C: Array | None = None) -> Iterates:
+    """2.7 of the first specification; without C the weights are those of the world."""
+    C = world.W if C is None else C
+    x, u, w = world.start(), world.start(), np.ones(len(world.W))
+    for t in count():
+        yield x
+        u, w = mix(C, u - at(lr, t) * world.gradients(x, t)), C @ w
+        x = u / w[:, None]
+
+
+def push_diging(world: World, *, lr: Hyper, C: Array | None = None) -> Iterates:
+    """4.3 without losses."""
+    C = world.W if C is None else C
+    x, u, w = world.start(), world.start(), np.ones(len(world.W))
+    y = g = world.gradients(x, 0)
+    for t in count():
+        yield x
+        u, w, y = mix(C, u - at(lr, t) * y), C @ w, mix(C, y)
+        x = u / w[:, None]
+        fresh = world.gradients(x, t + 1)
+        y, g = y + fresh - g, fresh
+
+
+def push_pull(world: World, *, lr: Hyper, gamma: Hyper, C: Array | None = None) -> Iterates:
+    """4.2, with copies; W of the world is R."""
+    R, C = world.W, world.W if C is None else C
+    x = world.start()
+    h, k = world.start(), world.zeros()
+    y = g = world.gradients(x, 0)
+    for t in count():
+        yield x
+        z = x - at(lr, t) * y
+        h = h + np.array([world.compress(row, i, "model", t) for i, row in enumerate(z - h)])
+        x = z + at(gamma, t) * (mix(R, h) - h)
+        k = k + np.array([world.compress(row, i, "tracker", t) for i, row in enumerate(y - k)])
+        fresh = world.gradients(x, t + 1)
+        y, g = y + at(gamma, t) * (mix(C, k) - k) + fresh - g, fresh
+
+
 METHODS: dict[str, Callable[..., Iterates]] = {
     "docom": docom,
     "dsgd": dsgd,
@@ -597,6 +636,9 @@ METHODS: dict[str, Callable[..., Iterates]] = {
     "extra": extra,
     "qg-dsgdm": qg_dsgdm,
     "momentum-tracking": momentum_tracking,
+    "push-pull": push_pull,
+    "push-diging": push_diging,
+    "sgp": sgp,
     "ticopd": ticopd,
     "fspda": fspda,
     "allreduce-sgd": allreduce_sgd,

@@ -46,7 +46,7 @@ TOLERANCE = 1e-9
 def ways(algorithm: docom.Algorithm) -> tuple[str, ...]:
     """How the messages of a method can be sent: what each kind of variable takes."""
     kinds = set(algorithm.channels.values())
-    taken = {"compressed": COMPRESSORS, "unweighted": UNWEIGHTED, "pairs": PAIRS, "mean": AVERAGES}
+    taken = {"compressed": COMPRESSORS, "unweighted": UNWEIGHTED, "pull": UNWEIGHTED, "pairs": PAIRS, "mean": AVERAGES}
     return next((hows for kind, hows in taken.items() if kind in kinds), ("none",))
 
 

@@ -12,6 +12,7 @@ import docom
 import reference
 from conftest import least_squares
 from docom import rng
+from docom.channels import PublicCopies
 from docom.simulator import simulate
 from plain_forms import with_all_methods
 
@@ -70,6 +71,7 @@ CASES: dict[str, tuple[docom.Algorithm, dict[str, object]]] = {
     "led": (docom.LED(lr=docom.schedules.Steps(0.02, at=(90,)), mixing="lazy"), {}),
     "proxskip": (docom.ProxSkip(lr=0.02, mixing=0.8), {}),
     "ticopd": (docom.TiCoPD(lr=0.02, theta=0.1, dual=0.2), {}),
+    "push-pull": (docom.PushPull(lr=0.01, gamma=0.4), {}),
     "fspda": (docom.FSPDA(lr=0.02, gamma=0.1, dual=0.02, b=0.5), {}),
 }  # fmt: skip
 CASES = with_all_methods(CASES, lambda algorithm: (algorithm, {}))
@@ -129,7 +131,7 @@ def compressed(algorithm) -> bool:
 
 
 def takes_topk(algorithm) -> bool:
-    return bool({"compressed", "unweighted"} & set(algorithm.channels.values()))
+    return bool({*PublicCopies.kinds} & set(algorithm.channels.values()))
 
 
 def adapted(algorithm, compressor):
@@ -148,7 +150,7 @@ def adapted(algorithm, compressor):
 def test_trajectory_equals_reference(case: str, compressor: str) -> None:
     algorithm, extra = CASES[case]
     if compressor != "none" and not takes_topk(algorithm):
-        with pytest.raises(ValueError, match=r"uncompressed|averages|pairs"):
+        with pytest.raises(ValueError, match=r"uncompressed|averages|pairs|sums"):
             simulate(least_squares(), algorithm, compressor=compressor)
         return
     problem = least_squares()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import docom
 from conftest import least_squares
+from docom.channels import PublicCopies
 from docom.problems import LeastSquares, ModuleProblem
 from docom.simulator import simulate
 from plain_forms import with_all_methods
@@ -39,6 +40,7 @@ EXACT: dict[str, tuple[docom.Algorithm, int]] = {
     "motef": (docom.MoTEF(lr=0.03, gamma=0.6, beta=0.5), 700),
     "d2": (docom.D2(lr=0.1), 400),
     "extra": (docom.EXTRA(lr=0.1), 400),
+    "push-pull": (docom.PushPull(lr=0.03, gamma=0.6), 800),
     "momentum-tracking": (docom.MomentumTracking(lr=0.03, momentum=0.5), 400),
     "allreduce-sgd": (docom.AllReduceSGD(lr=0.1, momentum=0.3), 300),
     "allreduce-storm": (docom.AllReduceSTORM(lr=0.1), 300),
@@ -69,7 +71,7 @@ def problem() -> LeastSquares:
 
 
 def is_compressed(algorithm: docom.Algorithm) -> bool:
-    return bool({"compressed", "unweighted"} & set(algorithm.channels.values()))
+    return bool({*PublicCopies.kinds} & set(algorithm.channels.values()))
 
 
 def end(

@@ -56,7 +56,8 @@ def declared(training: Training) -> float:
     """Rows of d numbers per agent, state and channels together."""
     rows = {**training.state.rows(), **training.channels.rows()}
     assert len(rows) == len(training.state.rows()) + len(training.channels.rows())
-    return sum(tensor.numel() for tensor in rows.values()) / (AGENTS * DIMENSION)
+    large = [tensor.numel() for tensor in rows.values() if tensor[0].numel() > 1]  # push-sum has a weight, one number
+    return sum(large) / (AGENTS * DIMENSION)
 
 
 def alive(known: frozenset[int] = frozenset()) -> dict[int, int]:

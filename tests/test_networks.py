@@ -465,7 +465,7 @@ UNEVEN_COLUMNS = np.outer([0, 1, 1, 1, 1], [1, -0.25, -0.25, -0.25, -0.25])
         ("geometric:0.01", 30, "none of 333 draws.*raise"),
         ("ring", 0, "at least 1, got n=0"),
         ("ring", -3, "at least 1, got n=-3"),
-        (nx.DiGraph([(0, 1)]), 2, r"directed.*to_undirected\(\)"),
+        (nx.DiGraph([(0, 1)]), 2, r"directed.*to_undirected\(\)"),  # and none that all agents can use
         (nx.path_graph(5), 6, "5 nodes for n=6"),
         (nx.empty_graph(3), 3, "3 components of sizes 1, 1, 1"),
         (nx.disjoint_union(nx.path_graph(5), nx.cycle_graph(3)), 8, "2 components of sizes 5, 3"),

@@ -382,8 +382,9 @@ def test_vectors_sent_a_step(case: str, problem: LeastSquares) -> None:
     for record in run(problem, algorithm, eval_every=1).records:
         sent = vectors * max(0, record["step"] - silent)
         different = 2 if "pairs" in algorithm.channels.values() else 1  # another message to each of the two neighbours
-        assert record["bits"] == sent * different * 32 * D
-        assert record["wire_bytes"] == sent * 2 * N * 8 * D
+        weights = record["step"] * ("weight" in algorithm.channels)  # one number of push-sum
+        assert record["bits"] == sent * different * 32 * D + 32 * weights
+        assert record["wire_bytes"] == 2 * N * 8 * (sent * D + weights)
 
 
 @pytest.mark.parametrize("algorithm", [docom.AllReduceSGD(lr=0.01), docom.AllReduceSTORM(lr=0.01)])

@@ -24,7 +24,7 @@ from torch import Tensor
 from docom import rng
 from docom.algorithms import ALGORITHMS, Algorithm
 from docom.algorithms.declarations import AUTO, StepSize
-from docom.channels import GOSSIPS, KINDS, Gossip, Opening, Uncompressed, known_kind, parse_gossip
+from docom.channels import GOSSIPS, KINDS, Gossip, Opening, PublicCopies, Uncompressed, known_kind, parse_gossip
 from docom.compressors import Compressor
 from docom.layout import Layout
 from docom.numerics import combine, mix
@@ -69,7 +69,7 @@ def _not_used(algorithm: Algorithm, gossip: Gossip) -> str:
     served, needed = (" and ".join(KINDS[kind] for kind in KINDS if kind in some) for some in (gossip.kinds, kinds))
     able = [name for name, kind in ALGORITHMS.items() if {*kind.channels.values()} & {*gossip.kinds}]
     here = [how.name for how in GOSSIPS.values() if {*how.kinds} & kinds]
-    here = ["topk", *here] if {"compressed", "unweighted"} & kinds else ["randk", *here] if "pairs" in kinds else here
+    here = ["topk", *here] if {*PublicCopies.kinds} & kinds else ["randk", *here] if "pairs" in kinds else here
     return (
         f'{algorithm.name} sends {needed}; {gossip.label} is for {served}. Use compressor="none"'
         f"{''.join(f' or {name}' for name in here)} here, or a method that it is for: {', '.join(able)}"

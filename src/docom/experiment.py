@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from docom import inner as inners
-from docom.algorithms import CHANGING, LOSSY, MEMBERS, Algorithm, AsynchronousMethod, require
+from docom.algorithms import CHANGING, DIRECTED, LOSSY, MEMBERS, Algorithm, AsynchronousMethod, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.clock import TimedTransport, Timeline
 from docom.compressors import Compressor
@@ -80,6 +80,8 @@ class Experiment:
         self.network = network(topology, problem.agents, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
+        if self.network.directed:
+            require(algorithm, DIRECTED)
         if self.conditions.disturbs_messages:
             require(algorithm, LOSSY)
         if self.conditions.clip is not None and self.network.n > 2 and self.network.busiest < 2:

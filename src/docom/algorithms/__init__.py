@@ -38,6 +38,9 @@ from docom.algorithms.d2 import D2 as D2
 from docom.algorithms.extra import EXTRA as EXTRA
 from docom.algorithms.ticopd import TiCoPD as TiCoPD
 from docom.algorithms.fspda import FSPDA as FSPDA
+from docom.algorithms.push_pull import PushPull as PushPull
+from docom.algorithms.push_diging import PushDIGing as PushDIGing
+from docom.algorithms.sgp import SGP as SGP
 from docom.algorithms.qg_dsgdm import QGDSGDm as QGDSGDm
 from docom.algorithms.momentum_tracking import MomentumTracking as MomentumTracking
 from docom.algorithms.centralised import AllReduceSGD as AllReduceSGD, AllReduceSTORM as AllReduceSTORM

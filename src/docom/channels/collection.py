@@ -17,10 +17,11 @@ from docom.conditions import NOTHING, Conditions
 from docom.layout import Layout
 from docom.rng import CHANNEL, Key
 from docom.transports import Transport
-from docom.weights import Network, unweighted
+from docom.weights import Network, pushing, unweighted
 
 OLDER = {"exact": "uncompressed"}
-WITHOUT_WEIGHTS = ("unweighted", "pairs")
+# The weights that a kind of variable is sent over, where they are not those of the network itself.
+WEIGHTS_OF = {"unweighted": unweighted, "pairs": unweighted, "push": pushing, "sums": pushing}
 
 
 class Sent(NamedTuple):
@@ -125,7 +126,7 @@ def open_channels(
     for position, (variable, (kind, how)) in enumerate(variables.items()):
         tensors = layout if isinstance(layout, Layout) else layout[variable]
         key, kind = Key(seed, CHANNEL + position), known_kind(variable, kind)
-        over = unweighted(network) if kind in WITHOUT_WEIGHTS else network
+        over = WEIGHTS_OF[kind](network) if kind in WEIGHTS_OF else network
         at = Opening(variable, kind, tensors, over, transport, dtype, key, conditions, position, variable in conserved)
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)

@@ -44,12 +44,10 @@ class Rounds:
 
     def links(self, round: int) -> Network | None:
         """Who hears whom in a round, where that is not the same in all of them."""
-        return self.network.at(round) if self.network.changes else None
+        return self.network.at(round) if self.network.changes or self.network.directed else None
 
     def exchange(self, bound: Bound, message: Any, place: Place) -> Pending[Any]:
         """The messages of all agents that are heard in the round of ``place``."""
-        if not self.network.changes:
-            return self.transport.exchange(bound, message, place)
         return self.transport.exchange(bound, message, place, self.links(place.number))
 
     def bytes_until(self, bound: Bound, round: int) -> int:
@@ -70,8 +68,10 @@ class CompressedChannel(Channel):
         super().__init__(variable, transport)
         self.bound, self.key, self.network = bound, key, network
         self.follows_changes = bound.lossless
-        agents, senders = transport.agents.tolist(), transport.senders.tolist()
         self.by_round = Rounds(network, transport, less_identity=True)
+        # Whose messages a round brings, where Q is not the identity: the same in all rounds.
+        self.senders = transport.senders if network.changes else transport.heard(self.by_round.links(0))
+        agents, senders = transport.agents.tolist(), self.senders.tolist()
         self.own = None if agents == senders else torch.tensor([senders.index(agent) for agent in agents])
         self.memory = bound.memory(transport.agents)
         self.bits_per_round = bound.bits if network.n > 1 else 0
@@ -119,7 +119,7 @@ class CompressedChannel(Channel):
         """See `Channel.begin_push`."""
         seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
         if self._message_is_needed(x):
-            stamp = Stamp(self.key, self.transport.senders, self.rounds)
+            stamp = Stamp(self.key, self.senders, self.rounds)
             self.copies.by = self.by_round.mixing(self.rounds)
             sent = self.by_round.exchange(self.bound, self._message(x), self.place)
             pushed = sent.then(lambda message: self._take(message, x, stamp, damping))

@@ -22,6 +22,7 @@ from docom.channels.linkwise import LinkwiseChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
 from docom.channels.pairs import PairsChannel
+from docom.channels.running_sums import RunningSumsChannel
 from docom.channels.sparse_mean import MeanTopK
 from docom.channels.tree_mean import MeanTree
 from docom.compressors import COMPRESSORS, Bound, Compressor, Identity, RandK, built, parse
@@ -43,14 +44,14 @@ class Uncompressed(Gossip):
     def open(self, at: Opening) -> Channel:
         """See `Gossip.open`."""
         whole = Identity().bind(at.layout, at.dtype)
-        if at.kind in ("compressed", "unweighted") or isinstance(at.transport, LinkTransport):
+        if at.kind in PublicCopies.kinds or isinstance(at.transport, LinkTransport):
             return _with_copies(at, whole)
         if at.kind == "pairs":
             return _pairs(at, None)
         if at.kind == "mean":
             return robust_mean(at, whole) or MeanChannel(at.variable, whole, at.network, at.transport)
         if at.conditions.disturbs_messages:
-            return careful(at, whole)
+            return RunningSumsChannel(at, whole) if at.kind == "sums" else careful(at, whole)
         return UncompressedChannel(at.variable, whole, at.network, at.transport)
 
     def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
@@ -74,7 +75,7 @@ class PublicCopies(Gossip):
     compressor: Compressor
     name: ClassVar[str] = "compressed"
     example: ClassVar[str] = "topk:0.05"
-    kinds: ClassVar[tuple[str, ...]] = ("compressed", "unweighted")
+    kinds: ClassVar[tuple[str, ...]] = ("compressed", "unweighted", "pull", "push")
     copies: ClassVar[bool] = True
 
     def open(self, at: Opening) -> Channel:
@@ -124,6 +125,11 @@ def _with_copies(at: Opening, bound: Bound) -> Channel:
             )
         return LinkwiseChannel(at, bound, at.transport)
     if at.conditions.disturbs_messages or (at.network.changes and not bound.lossless):
+        if at.network.directed:
+            raise ValueError(
+                f"copies of the {at.variable} over directed links need links that stay the same and lose nothing; send it with "
+                'compressor="none", or take push-diging where messages are lost'
+            )
         return careful(at, bound)
     return _plain_copies(at, bound)
 

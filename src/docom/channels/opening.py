@@ -30,6 +30,9 @@ KINDS = {
     "mean": "averages over all agents",
     "unweighted": "compressed variables over links without weights",
     "pairs": "differences of pairs on common coordinates",
+    "pull": "variables over weights whose rows sum to one",
+    "push": "variables over weights whose columns sum to one",
+    "sums": "sums that agents divide among those that hear them",
 }
 
 

@@ -253,12 +253,14 @@ def _with_its_threads(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def _tuned(preset: Preset, algorithm: str | None, compressor: str | None) -> Setting:
+    from docom.channels import PublicCopies
+
     name = algorithm or preset.default.algorithm
     found = preset.setting(name, compressor)
     if found is None:
         found = preset.setting(name)
         if found is None:
-            needs = bool({"compressed", "unweighted"} & {*find(name).channels.values()})
+            needs = bool({*PublicCopies.kinds} & {*find(name).channels.values()})
             like = preset.default
             found = Setting(
                 name,

@@ -83,7 +83,7 @@ class TimedTransport(InProcess):
             if len(self._patterns) > 256:
                 self._patterns.clear()
             if ends is None:
-                ends = [(i, j) for i, near in enumerate(kept.neighbours) for j in near]
+                ends = sorted((j, i) for i, near in enumerate(kept.neighbours) for j in near)  # j sends, i hears
             known = self._patterns[id(kept)] = kept, self._of(ends)
         return known[1]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from docom.algorithms import CHANGING, Algorithm, require
+from docom.algorithms import CHANGING, DIRECTED, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.consensus import channel_gossip, resolve_gamma
@@ -38,6 +38,8 @@ class Surroundings:
         self.network = network(topology, team.world, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
+        if self.network.directed:
+            require(algorithm, DIRECTED)
         self.gossip = channel_gossip(algorithm, parse_gossip(compressor))
 
     @property
@@ -81,7 +83,7 @@ class Surroundings:
 
 def _digest(given: Network) -> str:
     """Of a network, so that agents can compare theirs."""
-    if given.changes:
+    if given.changes or given.directed:
         return digest(torch.frombuffer(bytearray(b"".join(given.identity())), dtype=torch.uint8))
     return digest(torch.tensor(given.matrix))
 

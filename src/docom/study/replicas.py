@@ -36,9 +36,9 @@ class Copies(Network):
 
 def copies(network: Network, count: int) -> Network:
     """``count`` copies of a network side by side."""
-    if network.changes:
+    if network.changes or network.directed:
         raise ValueError(
-            f"{network.name} changes from round to round, and copies of it cannot be made; take a fixed network"
+            f"copies of {network.name} cannot be made, which changes or is directed; take a fixed network without directed links"
         )
     return Copies(np.kron(np.eye(count), network.matrix).astype(np.float64), network.name, network.rule)
 

@@ -82,7 +82,7 @@ class Processes(Team):
         """See `Team.transport`."""
         if self.world == 1:
             return super().transport(network, device)
-        self.framed = Framed(network.neighbours, self.post, self.run, device, network.changes)
+        self.framed = Framed(network.neighbours, self.post, self.run, device, network.changes or network.directed)
         return self.framed
 
     def words(self, text: str) -> list[str]:

@@ -12,7 +12,7 @@ exchange is a `Pending`: its messages are under way until `Pending.wait` returns
 from __future__ import annotations
 
 from docom.transports.base import Code, ExchangeError, FrameRefused, PeerLost, Place, Transport
-from docom.transports.deliveries import Deliveries, StopAndWait, links_down
+from docom.transports.deliveries import Deliveries, Newest, StopAndWait, links_down
 from docom.transports.framed import Framed
 from docom.transports.inprocess import InProcess
 from docom.transports.linkwise import BadLinkMessage, Completed, Header, LinkEnd, LinkTransport
@@ -33,6 +33,7 @@ __all__ = [
     "InProcess",
     "LinkEnd",
     "LinkTransport",
+    "Newest",
     "PeerLost",
     "Pending",
     "Place",

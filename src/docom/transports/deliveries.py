@@ -157,3 +157,39 @@ class StopAndWait:
         self._number, self._applied = rows["number"].copy(), rows["applied"].copy()
         self.transmitted, self.lost = rows["transmitted"].copy(), rows["lost"].copy()
         self._coming = np.ascontiguousarray(rows["coming"].T)
+
+
+class Newest:
+    """Every transmission holds all that came before it: of those that arrive, only the newest counts, and none is acknowledged.
+
+    arrived: the round in which the newest message that has arrived was sent, link by link; -1 before the first. lost: see
+    `Deliveries`.
+    """
+
+    def __init__(self, conditions: Conditions, seed: int, variable: int, pairs: Numbers) -> None:
+        self.conditions, self.seed, self.variable, self.pairs = conditions, seed, variable, pairs
+        count = len(pairs)
+        self.arrived, self.lost = np.full(count, -1), np.zeros(count, dtype=np.int64)
+        self._coming = np.full((conditions.delay + 1, count), -1)
+
+    def send(self, round: int, active: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Send over active links in this round; returns where something newer arrives."""
+        fate = draw(self.conditions, self.seed, self.variable, self.pairs, round)
+        self.lost += active & fate.lost
+        links = np.arange(len(self.pairs))
+        at = (round + fate.late) % len(self._coming)
+        self._coming[at, links] = np.maximum(self._coming[at, links], np.where(active & ~fate.lost, round, -1))
+        arriving = self._coming[round % len(self._coming)]
+        newer = np.asarray(arriving > self.arrived)
+        self.arrived = np.maximum(self.arrived, arriving)
+        arriving[:] = -1
+        return newer
+
+    def rows(self) -> dict[str, NDArray[np.int64]]:
+        """What a checkpoint must keep, each with a first dimension of links."""
+        return {"arrived": self.arrived, "lost": self.lost, "coming": np.ascontiguousarray(self._coming.T)}
+
+    def load(self, rows: dict[str, NDArray[np.int64]]) -> None:
+        """Restore what `rows` returned."""
+        self.arrived, self.lost = rows["arrived"].copy(), rows["lost"].copy()
+        self._coming = np.ascontiguousarray(rows["coming"].T)

@@ -8,8 +8,8 @@ paper's assumption on W (ass:mix): symmetric, doubly stochastic, nonnegative, ze
 
 with eigenvalues 1 = lambda_1 >= lambda_2 >= ... >= lambda_n. `matrices` checks and repairs what is given,
 `rules` holds the weight rules, `mixing_network` the class, `changing` and `sequences` networks that are another one in every
-round, `finite_averaging` averages in finitely many exchanges, `relays` brings a message of every agent to every other one,
-`trees` sends sums up and averages down.
+round, `directed` those whose links lead one way, `finite_averaging` averages in finitely many exchanges, `relays` brings a
+message of every agent to every other one, `trees` sends sums up and averages down.
 Nothing here holds an [n, n] array for more than 2,000 agents.
 """
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from docom.graphs import TOPOLOGIES, agent_count, build, unknown_name
 from docom.weights.among import among
 from docom.weights.changing import MEASURED_ROUNDS, Changing, Snapshot
+from docom.weights.directed import Directed, of_digraph, pushing
 from docom.weights.finite_averaging import averaging_matrices
 from docom.weights.matrices import as_matrix, doubly_stochastic, is_adjacency, lazy, rows_sum_to_one
 from docom.weights.mixing_network import Network
@@ -42,6 +43,7 @@ __all__ = [
     "SEQUENCES",
     "WEIGHTS",
     "Changing",
+    "Directed",
     "Hops",
     "Network",
     "Relay",
@@ -50,6 +52,7 @@ __all__ = [
     "among",
     "averaging_matrices",
     "network",
+    "pushing",
     "relay_plan",
     "unweighted",
 ]
@@ -70,10 +73,11 @@ def network(
 
     Args:
         topology: a name ("ring", "torus:4x4", "erdos-renyi:0.3", all in `docom.graphs.TOPOLOGIES`), a
-            networkx graph, a mixing matrix (array, tensor, nested list or scipy's sparse one), or a `Network`. A symmetric
-            0/1 matrix with a zero diagonal counts as a graph if `weights` is given. For another network in every round: a name
-            of `SEQUENCES` ("base:2", "random-edges:0.5,torus"), a list of graphs or matrices, which repeats, or a function from
-            the round to one.
+            networkx graph, a mixing matrix (array, tensor, nested list or scipy's sparse one), or a `Network`.
+            A ``networkx.DiGraph``, "directed-ring" or "directed-random:0.3" is a directed network with weights of its own.
+            A symmetric 0/1 matrix with a zero diagonal counts as a graph if `weights` is given. For another network in every
+            round: a name of `SEQUENCES` ("base:2", "random-edges:0.5,torus"), a list of graphs or matrices, which repeats, or a
+            function from the round to one.
         n: number of agents; may be left out where a graph or matrix says it.
         weights: a rule of `WEIGHTS`, or a mixing matrix that is zero off the graph. Default: "uniform" where
             all agents have equally many neighbours, else "metropolis". Where the topology is a mixing matrix, or
@@ -96,6 +100,8 @@ def network(
         return _weighted(topology, topology, n, weights, seed)
     if _is_sequence(topology):
         return _sequence(topology, n, weights, seed)
+    if isinstance(topology, nx.DiGraph):
+        return _directed(topology, n, weights)
     if isinstance(topology, nx.Graph):
         return _weighted(topology, topology.name or "given", n, weights, seed)
     make_lazy = isinstance(weights, str) and weights == "lazy"
@@ -150,6 +156,16 @@ def _weighted(
     return made
 
 
+def _directed(graph: nx.DiGraph[Any], n: int | None, weights: object) -> Directed:
+    """The network of a directed graph, whose weights follow from the numbers of its links."""
+    if weights is not None:
+        raise ValueError(
+            f"a directed graph has weights of its own (see docom.weights.directed), got {weights!r}; leave weights out"
+        )
+    made = of_digraph(graph, graph.name or "given", n)
+    return Directed(lambda round: made, made.name, period=1)
+
+
 def _build(topology: str | nx.Graph[Any], n: int, seed: int) -> nx.Graph[int]:
     """`docom.graphs.build`; an unknown name may be meant as one of a network that changes."""
     if isinstance(topology, str) and (name := topology.partition(":")[0]) not in TOPOLOGIES:
@@ -202,11 +218,9 @@ def _snapshot(given: Any, n: int | None, rule: str | None, seed: int, described:
 
     if isinstance(given, str):
         given = network(given, n, rule, seed)
+    if isinstance(given, nx.DiGraph):
+        return of_digraph(given, described, n)
     if isinstance(given, nx.Graph):
-        if given.is_directed():
-            raise ValueError(
-                f"{described} is a directed graph, whose weights are not clear; give a doubly stochastic matrix"
-            )
         plain = nx.convert_node_labels_to_integers(given, ordering="sorted")
         plain = nx.Graph(plain)
         plain.remove_edges_from(list(nx.selfloop_edges(plain)))

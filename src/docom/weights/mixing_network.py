@@ -83,6 +83,11 @@ class Network:
         return False
 
     @property
+    def directed(self) -> bool:
+        """Whether links lead one way; then W is what an agent takes of those it hears, and its columns need not sum to one."""
+        return False
+
+    @property
     def exact_after(self) -> int | None:
         """After how many rounds, counted from the first, all agents have the average; None for never."""
         return None

@@ -15,6 +15,7 @@ import numpy as np
 
 from docom.graphs import build
 from docom.weights.changing import Changing, Snapshot
+from docom.weights.directed import Directed, OneWay, directed_random, directed_ring
 from docom.weights.rows import Numbers, Rows
 from docom.weights.rules import WEIGHTS, ends
 
@@ -118,9 +119,10 @@ def _random_edges(n: int, argument: str | None, seed: int) -> Changing:
 ARGUMENTS = {
     "base": "the number of agents that average in a round, as in 'base:2' (each has at most 1 peer in a round)",
     "random-edges": "the probability that a link is there, and a graph, as in 'random-edges:0.5,torus'",
+    "directed-random": "the probability of a link, as in 'directed-random:0.3'",
 }
 
-#: Networks that change from round to round, by name.
+#: Networks that change from round to round, and directed ones, by name.
 SEQUENCES: dict[str, tuple[Builder, str]] = {
     "one-peer-exponential": (
         _one_peer_exponential,
@@ -138,6 +140,11 @@ SEQUENCES: dict[str, tuple[Builder, str]] = {
     "random-edges": (
         _random_edges,
         "changes: every link of a graph is there with probability p (random-edges:0.5,torus)",
+    ),
+    "directed-ring": (directed_ring, "directed: agent i hears i - 1 only"),
+    "directed-random": (
+        directed_random,
+        "directed: the directed ring, and every other link with probability p (directed-random:0.3)",
     ),
 }
 
@@ -265,8 +272,21 @@ def given_sequence(given: Sequence[Any] | Callable[[int], Any], snapshot: Callab
     """From a list of networks, which repeats, or a function of the round."""
     if callable(given):
         name = getattr(given, "__name__", "given").strip("<>")
-        return Changing(lambda round: snapshot(given(round), round), name)
+        kind = Directed if isinstance(snapshot(given(0), 0), OneWay) else Changing
+        return kind(lambda round: _same(kind, snapshot(given(round), round), round), name)
     if len(given) == 0:
         raise ValueError("a sequence of networks needs at least one")
     each = [snapshot(one, round) for round, one in enumerate(given)]
-    return Changing(lambda round: each[round], "given sequence", period=len(each))
+    kind = Directed if any(isinstance(one, OneWay) for one in each) else Changing
+    each = [_same(kind, one, round) for round, one in enumerate(each)]
+    return kind(lambda round: each[round], "given sequence", period=len(each))
+
+
+def _same(kind: type[Changing], one: Snapshot, round: int) -> Snapshot:
+    """Refuse a directed round among others."""
+    if (kind is Directed) != isinstance(one, OneWay):
+        raise ValueError(
+            f"round {round} of the given sequence is {'not ' if kind is Directed else ''}a directed graph, and others are "
+            f"{'' if kind is Directed else 'not'}; give graph.to_directed() for all"
+        )
+    return one
