@@ -506,7 +506,7 @@ MEANS: list[tuple[Directions, str, dict[str, Any]]] = [
     (along_gradient, "compressed-k-gt", TOP | {"order": "beer", "gamma_c": 0.2}),
     (along_gradient, "led", {}),
     (along_gradient, "proxskip", {"mixing": 0.3}),
-    (along_gradient, "ticopd", TOP | {"theta": 0.1, "dual": 0.2}),
+    (along_gradient, "ticopd", {"compress": TOP["compress"], "theta": 0.1, "dual": 0.2}),
     (along_gradient, "fspda", {"gamma": 0.1, "dual": 0.02, "b": 1.0}),
     (along_gradient, "push-pull", TOP),
     (along_gradient, "push-diging", {}),
