@@ -69,7 +69,7 @@ class CompressedChannel(Channel):
         self.bound, self.key, self.network = bound, key, network
         self.follows_changes = bound.lossless
         self.by_round = Rounds(network, transport, less_identity=True)
-        # Whose messages a round brings, where Q is not the identity: the same in all rounds.
+        # The agents whose messages arrive in a round: where Q is not the identity, the same in all rounds.
         self.senders = transport.senders if network.changes else transport.heard(self.by_round.links(0))
         agents, senders = transport.agents.tolist(), self.senders.tolist()
         self.own = None if agents == senders else torch.tensor([senders.index(agent) for agent in agents])
