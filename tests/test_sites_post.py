@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from docom.sites import Site, make_keys
+from docom.sites.exchange import Exchange
+from docom.sites.federation import read
 from docom.sites.post import Away, SitePost
 from docom.transports import RanksLost
 from sites import all_sites, federation
@@ -235,3 +237,20 @@ def test_damaged_states_are_refused(tmp_path: Path, posts: list[SitePost]) -> No
         fresh = SitePost(Site(path, "a"))
         with pytest.raises(ValueError, match="cannot be used"):
             fresh.restore(wrong)
+
+
+def test_that_a_site_needs_nothing_any_more_is_told_though_messages_go_on(tmp_path: Path) -> None:
+    """Every piece tells how far the other stream has come, and so puts off the next status."""
+    path = federation(tmp_path, NAMES[:2], topology="complete", heartbeat=10)
+    a, b = (Exchange(read(path), me, 1 + me, {}, lambda text: None) for me in range(2))
+    a.came(1, b.connected(0), 0.0)
+    b.came(0, a.connected(1), 0.0)
+    now = 1.0
+    for number in range(5):
+        if number == 3:
+            a.finished.add(0)
+        a.peers[1].out.add(b"more")
+        a.send_due(lambda other, data, now=now: b.came(0, data, now) or True, now)
+        now += 0.1
+    assert b.finished == {0}
+    assert b.peers[0].inbox.messages == 5

@@ -54,6 +54,7 @@ class Peer:
     progress: float = 0.0
     patience: float = RESEND
     damaged: int = 0
+    told: int = 0  # how many members it was told need nothing any more
 
 
 @dataclass
@@ -237,7 +238,7 @@ class Exchange:
     def _heard(self, frame: Frame, peer: Peer, begins: bool, now: float) -> None:
         """A frame for this site from a member, whose words are taken for its own."""
         if begins:
-            peer.session, peer.asked_at, peer.damaged = frame.session, -1, 0
+            peer.session, peer.asked_at, peer.damaged, peer.told = frame.session, -1, 0, 0
             peer.status_at = min(peer.status_at, now) if frame.kind != HELLO else peer.status_at
         before, sent = peer.out.received, peer.out.sent
         try:
@@ -361,7 +362,7 @@ class Exchange:
                 continue
             if peer.session:
                 done &= self._send_pieces(other, hop, peer, send, now)
-            if now >= peer.status_at:
+            if now >= peer.status_at or (other in self.neighbours and peer.told < len(self.finished)):
                 done &= self._send_status(other, hop, peer, send, now)
         return done
 
@@ -426,6 +427,7 @@ class Exchange:
         if not self._put(send, hop, self._frame(other, STATUS, last=peer.ask_again, number=peer.out.end, piece=news)):
             return False
         peer.ask_again = False
+        peer.told = len(self.finished) if other in self.neighbours else 0
         self._acknowledged(other, peer, now)
         return True
 

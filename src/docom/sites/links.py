@@ -284,12 +284,19 @@ class SiteLinks(LinkTransport):
             for peer in self.protocol.peers.values():
                 peer.status_at = 0.0
             found.wake()
-        while found.failure is None and time.monotonic() < self.leave_by and self._needed():
-            for channel in self.channels:
-                channel.serve()
-            with found.lock:
-                found.lock.wait(LOOK)
+        with self.events.waiting(self._last()) as wait:
+            while found.failure is None and time.monotonic() < self.leave_by and self._needed():
+                for channel in self.channels:
+                    channel.serve()
+                with found.lock:
+                    found.lock.wait(LOOK)
+                wait.goes_on()
         self.close(why="finished")
+
+    def _last(self) -> str:
+        """A neighbour that may still need something."""
+        rest = self.protocol.neighbours - self.protocol.finished
+        return self.protocol.name(min(rest, default=self.site.agent))
 
     def _needed(self) -> bool:
         with self.open().lock:

@@ -99,7 +99,10 @@ class SitePost(Post):
             for peer in exchange.peers.values():
                 peer.status_at = 0.0
             found.wake()
+        rest = set(range(self.world)) - exchange.finished
+        with self.events.waiting(exchange.name(min(rest, default=self.rank))) as wait, found.lock:
             while found.failure is None and len(exchange.finished) < self.world:
+                wait.goes_on()
                 heard = [peer.heard for other, peer in exchange.peers.items() if other not in exchange.finished]
                 last = max((when for when in heard if when is not None), default=self._opened)
                 if time.monotonic() > min(last + self.peer_timeout, self.leave_by):
