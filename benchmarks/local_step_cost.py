@@ -37,6 +37,7 @@ METHODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "GASLoC, top-k 5%": ("GASLoC", {"gamma": 0.5}, "topk:0.05"),
     "GASLoC, 4 bits": ("GASLoC", {"gamma": 0.5}, "quantize:4"),
     "LoDAdaC, chunk-topk": ("ChocoSGD", {"lr": 1.0, "gamma": 0.5}, "chunk-topk"),
+    "Streaming DiLoCo, 4 fragments, mean-tree:2": ("StreamingDiLoCo", {"fragments": 4}, "mean-tree:2"),
     "K-GT, dense": ("KGT", {}, "none"),
     "Compressed K-GT, chunk-topk": ("CompressedKGT", {"gamma": 0.5}, "chunk-topk"),
 }
@@ -207,6 +208,7 @@ def main() -> None:
             print("FOUND " + json.dumps(found), flush=True)
         return
     rows = {}
+    print(HEAD)
     for name in METHODS:
         if given.only.lower() in name.lower():
             rows[name] = measured(name, given)
@@ -237,6 +239,17 @@ def line(name: str, found: dict[str, float]) -> str:
         f"| {name} | {found['parameters'] / 1e6:.1f} million | {1e3 * found['inner step']:,.0f} ms | "
         f"{1e3 * found['round']:,.0f} ms | {100 * found['share']:.1f}% | {found['vectors']:.1f} | {found['most vectors']:.1f} |"
     )
+
+
+HEAD = (
+    "| method | parameters | one inner step | a round beside them | of 30 inner steps | vectors kept | at most |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+
+def table(found: dict[str, Any]) -> str:
+    """The table of what was kept."""
+    return "\n".join([HEAD, *(line(name, values) for name, values in found["methods"].items())])
 
 
 if __name__ == "__main__":

@@ -204,6 +204,8 @@ def test_the_average_within_a_round_is_only_looked_at() -> None:
 KEPT: dict[str, tuple[docom.Algorithm, str, int]] = {
     "diloco": (docom.DiLoCo(), "none", 4),
     "streaming-diloco": (docom.StreamingDiLoCo(fragments=1), "none", 5),
+    "diloco, tree": (docom.DiLoCo(), "mean-tree:2", 4),
+    "streaming-diloco, tree": (docom.StreamingDiLoCo(fragments=4), "mean-tree:2", 5),
     "sparseloco": (docom.SparseLoCo(), "mean-topk:64", 5),
     "noloco": (docom.NoLoCo(), "none", 4),
     "choco-sgd": (docom.ChocoSGD(lr=1.0, gamma=0.5), "topk:0.1", 4),

@@ -38,12 +38,16 @@ def main() -> None:
     given.out.with_suffix(".md").write_text(tables)
     if given.figure:
         page.draw(results, given.figure)
+    if given.docs:
+        page.write()
     print(tables)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_steps", description=__doc__)
-    parser.add_argument("--size", choices=SIZES, default="0.1M", help="of the model and the run (default: %(default)s)")
+    parser.add_argument(
+        "--size", choices=SIZES, default="small", help="of the model and the run (default: %(default)s)"
+    )
     parser.add_argument("--data", choices=(*DATA, "both"), default="both", help="one source per agent, or all mixed")
     parser.add_argument(
         "--methods",
@@ -58,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--gather", type=Path, help="keep this machine's texts in a folder, and end")
     parser.add_argument("--texts", type=Path, help="a folder of gathered texts, instead of this machine's")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after that time")
+    parser.add_argument("--docs", action="store_true", help="put all results into docs/local_steps.md")
     parser.add_argument("--report", action="store_true", help="only tables and figure of the results there are")
     given = parser.parse_args()
     given.started = time.monotonic()

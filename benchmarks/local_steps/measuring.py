@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from benchmarks.local_steps.corpus import shards, sources
-from benchmarks.local_steps.model import Transformer, loss
+from benchmarks.local_steps.model import Transformer, Window, loss
 from benchmarks.local_steps.settings import Setting, Size
 from torch import Tensor
 from torch.func import functional_call
@@ -23,7 +23,7 @@ from docom.loop import Training
 from docom.oracles import ProblemOracle
 from docom.problems import ModuleProblem
 
-AT_ONCE = 32  # windows of an evaluation in one pass
+AT_ONCE = 8192  # bytes of an evaluation in one pass
 
 
 class Task:
@@ -33,7 +33,11 @@ class Task:
         texts = sources(size.agents, size.source_bytes, folder)
         data, self.held_out = shards(list(texts.values()), size.agents, size.context, mixed, size.held_out)
         self.size, self.sources = size, {name: len(text) for name, text in texts.items()}
-        self.module = Transformer(size.width, size.blocks, size.heads, size.context, getattr(torch, size.precision))
+        self.module = (
+            Transformer(size.width, size.blocks, size.heads, size.context, getattr(torch, size.precision))
+            if size.blocks
+            else Window(size.width, size.context)
+        )
         self.problem = ModuleProblem(self.module, data, loss)
 
     def bits(self, rows: Tensor) -> list[float]:
@@ -53,7 +57,7 @@ class Task:
         module, held_out = self.module.to(row.device), self.held_out.to(row.device)
         total = sum(
             float(loss(functional_call(module, parts, (some[:, :-1],)), some[:, 1:])) * len(some)
-            for some in held_out.split(AT_ONCE)
+            for some in held_out.split(AT_ONCE // self.size.context)
         )
         return total / len(held_out) / math.log(2)
 

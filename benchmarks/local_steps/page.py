@@ -1,11 +1,20 @@
-"""Tables and the figure of the results."""
+"""Tables and the figure of the results, and their places in docs/local_steps.md."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.local_steps.settings import CATALOGUE, DATA
+from benchmarks import local_step_bias, local_step_cost
+from benchmarks.local_steps import advice
+from benchmarks.local_steps.settings import CATALOGUE, DATA, FAMILIES, SIZES, Setting
+from benchmarks.tables import between
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs"
+MAKER = "benchmarks.local_steps"
 
 
 def best(results: dict[str, Any], setting: str, mixed: bool) -> dict[str, Any] | None:
@@ -17,38 +26,51 @@ def best(results: dict[str, Any], setting: str, mixed: bool) -> dict[str, Any] |
     return min(runs, key=lambda run: run["curve"][-1]["worst"], default=None)
 
 
+def ranked(results: dict[str, Any], mixed: bool) -> list[tuple[Setting, dict[str, Any]]]:
+    """Every method with its best trial, the best first."""
+    found = [(setting, best(results, setting.name, mixed)) for setting in CATALOGUE.values()]
+    there = [(setting, run) for setting, run in found if run is not None]
+    return sorted(there, key=lambda pair: pair[1]["curve"][-1]["worst"])
+
+
 def tables(results: dict[str, Any]) -> str:
     """One table for each division of the texts, the best first."""
     size = results["settings"]
-    head = (
+    parts = [
         f"{results['parameters']:,} parameters, {size['agents']} agents, {size['rounds']} rounds of {size['every']} inner steps, "
-        f"batch {size['batch']} of {size['context']} bytes; bits a byte on everybody's held-out text, MB sent per agent.\n"
-    )
-    parts = [head]
-    for mixed, name in enumerate(DATA):
-        found = [(setting, best(results, setting.name, bool(mixed))) for setting in CATALOGUE.values()]
-        rows = sorted(((s, run) for s, run in found if run is not None), key=lambda pair: pair[1]["curve"][-1]["worst"])
-        if not rows:
-            continue
-        title = "One source per agent" if name == "one source" else "All sources mixed"
-        parts.append(
-            f"\n### {title}\n\n| method | worst agent | mean | MB | trials | best settings |\n|---|---|---|---|---|---|\n"
-        )
-        for setting, run in rows:
-            last, given = run["curve"][-1], ", ".join(f"{key} {value:.3g}" for key, value in run["trial"].items())
-            tried = [
-                r for r in results["runs"] if (r["setting"], r["mixed"], r["seed"]) == (setting.name, bool(mixed), 0)
-            ]
-            others = [
-                r["curve"][-1]["worst"] for r in results["runs"]
-                if (r["setting"], r["trial"], r["mixed"]) == (setting.name, run["trial"], bool(mixed)) and r["finite"]
-            ]  # fmt: skip
-            spread = f" ({min(others):.3f} to {max(others):.3f})" if len(others) > 1 else ""
+        f"batch {size['batch']} of {size['context']} bytes, on {results['device']}: bits a byte on everybody's held-out text, "
+        "bytes sent per agent.\n"
+    ]
+    for mixed in (False, True):
+        if rows := ranked(results, mixed):
             parts.append(
-                f"| {setting.label} | {last['worst']:.3f}{spread} | {last['mean']:.3f} | {last['bytes'] / 1e6:.3g} | "
-                f"{len(tried)} | {given} |\n"
+                f"\n{'All sources mixed' if mixed else 'One source per agent'}:\n\n{_table(results, rows, mixed)}"
             )
     return "".join(parts)
+
+
+def _table(results: dict[str, Any], rows: list[tuple[Setting, dict[str, Any]]], mixed: bool) -> str:
+    dense = next((run["curve"][-1] for setting, run in rows if setting.name == "diloco"), None)
+    lines = [
+        "| method | worst agent | mean | against DiLoCo | MB | of DiLoCo's | trials | best settings |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for setting, run in rows:
+        last, given = run["curve"][-1], ", ".join(f"{key} {value:.3g}" for key, value in run["trial"].items())
+        same = [r for r in results["runs"] if (r["setting"], r["mixed"]) == (setting.name, mixed)]
+        tried = sum(r["seed"] == 0 for r in same)
+        seeds = [r["curve"][-1]["worst"] for r in same if r["trial"] == run["trial"] and r["finite"]]
+        spread = f" ({min(seeds):.3f} to {max(seeds):.3f})" if len(seeds) > 1 else ""
+        loss = share = ""
+        if dense is not None:
+            loss = f"{100 * (last['worst'] / dense['worst'] - 1):+.1f}%"
+            share = f"1/{dense['bytes'] / last['bytes']:.3g}" if last["bytes"] < dense["bytes"] else "1"
+            share = share if last["bytes"] <= dense["bytes"] else f"{last['bytes'] / dense['bytes']:.3g}"
+        lines.append(
+            f"| {setting.label} | {last['worst']:.3f}{spread} | {last['mean']:.3f} | {loss} | {last['bytes'] / 1e6:.3g} | "
+            f"{share} | {tried} | {given} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -59,20 +81,53 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     shown = [mixed for mixed in (False, True) if any(run["mixed"] == mixed for run in results["runs"])]
-    figure, axes = plt.subplots(1, len(shown), figsize=(6.4 * len(shown), 5.2), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(shown), figsize=(7.2 * len(shown), 5.6), sharey=True, squeeze=False)
     for axis, mixed in zip(axes[0], shown, strict=True):
-        for number, setting in enumerate(CATALOGUE.values()):
-            if (run := best(results, setting.name, mixed)) is None:
-                continue
-            colour, curve = plt.get_cmap("tab20")(number % 20), run["curve"]
-            axis.plot([at["bytes"] for at in curve], [at["worst"] for at in curve], color=colour, lw=1, alpha=0.6)
-            axis.plot(curve[-1]["bytes"], curve[-1]["worst"], "o", color=colour, ms=6, label=setting.label)
+        named: set[str] = set()
+        for number, (setting, run) in enumerate(ranked(results, mixed), 1):
+            family, colour = FAMILIES[setting.family]
+            curve = run["curve"]
+            axis.plot([at["bytes"] for at in curve], [at["worst"] for at in curve], color=colour, lw=1, alpha=0.35)
+            label = None if family in named else family
+            axis.plot(curve[-1]["bytes"], curve[-1]["worst"], "o", color=colour, ms=6, label=label)
+            where = (curve[-1]["bytes"], curve[-1]["worst"])
+            axis.annotate(f"{number}", where, xytext=(5, 3), textcoords="offset points", fontsize=8, color=colour)
+            named.add(family)
+        key = "\n".join(f"{number}  {setting.label}" for number, (setting, _) in enumerate(ranked(results, mixed), 1))
+        axis.text(1.01, 1.0, key, transform=axis.transAxes, fontsize=7, va="top", linespacing=1.3)
         axis.set_xscale("log")
         axis.set_xlabel("bytes sent per agent")
-        axis.set_title(DATA[mixed] if mixed else "one source per agent", fontsize=11)
+        axis.set_title("all sources mixed" if DATA[mixed] == "mixed" else "one source per agent", fontsize=11)
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("bits a byte of the worst agent")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    axes[0][0].set_ylabel("bits a byte of the worst agent, held-out text of all")
+    axes[0][0].legend(loc="upper right", fontsize=8, framealpha=0.9)
     figure.tight_layout()
     figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
+
+
+def write(docs: Path = DOCS / "local_steps.md", results: Path = RESULTS) -> None:
+    """Put all results that exist into the page, and the figures beside it."""
+    text = docs.read_text()
+    for size in SIZES:
+        if size == "tiny":
+            continue
+        text = between(text, size, _of_size(results / f"local_steps_{size}.json", size, docs.parent), MAKER)
+    bias, cost = results / "local_steps_bias.json", results / "local_steps_cost.json"
+    if bias.exists():
+        text = between(text, "bias", local_step_bias.table(json.loads(bias.read_text())["errors"]), MAKER)
+    if cost.exists():
+        text = between(text, "cost", local_step_cost.table(json.loads(cost.read_text())), MAKER)
+    ideas = results / "local_steps_ideas.md"
+    if ideas.exists():
+        text = between(text, "ideas", ideas.read_text().strip(), MAKER)
+    docs.write_text(between(text, "advice", advice.table(), MAKER))
+
+
+def _of_size(path: Path, size: str, docs: Path) -> str:
+    if not path.exists():
+        return f"*Not run yet: `python -m benchmarks.local_steps --size {size}`.*"
+    found = json.loads(path.read_text())
+    figure = f"figures/local_steps_{size}.png"
+    draw(found, docs / figure)
+    return f"![bits a byte of the worst agent against bytes sent]({figure})\n\n{tables(found)}"

@@ -7,6 +7,17 @@ from typing import Any
 
 DATA = ("one source", "mixed")
 
+# How methods exchange, in words, and the colour of their curves.
+FAMILIES = {
+    "every step": ("all-reduce in every step", "#555555"),
+    "none": ("whole averages", "#0f7c8a"),
+    "mean-topk": ("sparse averages, gathered", "#b0458f"),
+    "mean-tree": ("a few bits, over a tree", "#d62f4b"),
+    "mean-lowrank": ("low-rank averages", "#6d5acf"),
+    "gossip": ("gossip", "#2c8f5b"),
+    "corrects": ("tracking and corrections", "#c2841a"),
+}
+
 
 @dataclass(frozen=True)
 class Size:
@@ -34,8 +45,8 @@ class Size:
 SIZES = {
     # a test that the benchmark runs
     "tiny": Size(16, 1, 2, 16, 2, 8, 2, 2, 1, (5e-3, 2e-3), 10**6, 16, 1),
-    # what two shared cores can do
-    "0.1M": Size(64, 2, 4, 64, 2, 8, 30, 16, 1, (6e-3, 2e-3), 10**6, 128, 2),
+    # what two shared cores can do: without blocks, the network of two layers
+    "small": Size(128, 0, 0, 8, 16, 8, 30, 100, 1, (4e-3, 2e-3), 10**6, 8192, 5),
     # what one H200 is for
     "3M": Size(256, 4, 4, 256, 4, 8, 30, 50, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
     "3M-64": Size(256, 4, 4, 256, 2, 64, 30, 50, 1, (1e-3, 4e-4), 6 * 10**6, 512, 2, "bfloat16"),
@@ -60,6 +71,17 @@ class Setting:
     outer: dict[str, Any] = field(default_factory=dict)
     other: dict[str, Any] = field(default_factory=dict)
     times: float | None = None
+
+    @property
+    def family(self) -> str:
+        """How it exchanges; see `FAMILIES`."""
+        if self.algorithm == "allreduce-adamw":
+            return "every step"
+        if self.algorithm in ("k-gt", "compressed-k-gt", "led", "docom"):
+            return "corrects"
+        if self.algorithm in ("gasloc", "noloco", "choco-sgd"):
+            return "gossip"
+        return self.compressor.partition(":")[0]
 
     def trials(self, size: Size) -> list[dict[str, Any]]:
         """The same number for every method."""
@@ -111,9 +133,11 @@ CATALOGUE = {
         Setting("stream-2bit-4", "Streaming DiLoCo, 4 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
                 outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),
         Setting("stream-2bit-6", "Streaming DiLoCo, 6 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
-                outer={"lr": 0.7, "momentum": 0.8, "fragments": 6}, other={"lr": 1.0, "momentum": 0.6}),
+                outer={"lr": 1.0, "momentum": 0.6, "fragments": 6}, other={"lr": 0.7, "momentum": 0.8}),
         Setting("stream-3bit-6", "Streaming DiLoCo, 6 fragments, 3 bits, tree", "streaming-diloco", "mean-tree:3",
-                outer={"lr": 0.7, "momentum": 0.8, "fragments": 6}, other={"lr": 1.0, "momentum": 0.6}),
+                outer={"lr": 1.0, "momentum": 0.6, "fragments": 6}, other={"lr": 0.7, "momentum": 0.8}),
+        Setting("stream-3bit-4", "Streaming DiLoCo, 4 fragments, 3 bits, tree", "streaming-diloco", "mean-tree:3",
+                outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),
         Setting("stream-2bit-4-exp", "Streaming DiLoCo, 4 fragments, 2 bits, tree, exponential", "streaming-diloco",
                 "mean-tree:2", "exponential",
                 outer={"lr": 0.7, "momentum": 0.8, "fragments": 4}, other={"lr": 1.0, "momentum": 0.6}),

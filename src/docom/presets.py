@@ -1,7 +1,7 @@
-"""The paper's three experiments: problem, network, and the tuned settings of every method.
+"""The paper's three experiments, and one with local steps: problem, network, and the tuned settings of every method.
 
-A preset follows the paper's text. `Preset.exceptions` lists the differences and their reasons; where the paper gives no value,
-the setting is marked ``ours=True``. The paper's fairness rules are properties of these tables and checked by `unfair`.
+A preset of the paper follows its text. `Preset.exceptions` lists the differences and their reasons; where the paper gives no
+value, the setting is marked ``ours=True``. The paper's fairness rules are properties of these tables and checked by `unfair`.
 """
 
 from __future__ import annotations
@@ -256,7 +256,29 @@ FEMNIST = Preset(
     ),
 )
 
-PRESETS: dict[str, Preset] = {preset.name: preset for preset in (SYNTHETIC, MNIST, FEMNIST)}
+SGD_INSIDE, ADAMW_INSIDE = "sgd:lr=0.05", "adamw:lr=0.003"  # the better one of each method
+
+LOCAL_STEPS = Preset(
+    name="local-steps",
+    about="the synthetic problem in 60 rounds of 10 inner steps, averages and gossip; docs/local_steps.md",
+    problem={"name": "leaf-synthetic"},
+    agents=25,
+    steps=60,
+    eval_every=5,
+    settings=tuple(
+        Setting(algorithm, compressor, hyper, 4, ours=True, inner=inner, local_steps=10)
+        for algorithm, compressor, hyper, inner in (
+            ("diloco", "none", {"lr": 0.7, "momentum": 0.9}, ADAMW_INSIDE),
+            ("streaming-diloco", "mean-tree:2", {"lr": 0.7, "momentum": 0.8, "fragments": 4}, SGD_INSIDE),
+            ("sparseloco", "mean-topk:64,rule=senders", {"lr": 1.0}, SGD_INSIDE),
+            ("k-gt", "none", {"lr": 1.0}, ADAMW_INSIDE),
+            ("gasloc", "none", {"lr": 1.0, "gamma": 1.0}, SGD_INSIDE),
+            ("noloco", "none", {"lr": 0.7}, SGD_INSIDE),
+        )
+    ),
+)
+
+PRESETS: dict[str, Preset] = {preset.name: preset for preset in (SYNTHETIC, MNIST, FEMNIST, LOCAL_STEPS)}
 
 
 def find(name: str) -> Preset:

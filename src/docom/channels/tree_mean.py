@@ -70,10 +70,9 @@ class TreeMeanChannel(Channel):
         self.bits_per_round = 2 * (self.n - 1) / self.n * self.bound.bits
         self.bytes_per_round = 2 * (self.n - 1) * self.bound.num_bytes
         self.error = torch.zeros(len(self.mine), at.layout.dimension, dtype=at.dtype, device=at.transport.agents.device)
-        self.result = torch.zeros_like(self.error)
 
     def mean(self, x: Tensor) -> Tensor:
-        """See `Channel.mean`; in a buffer that lasts until the next call."""
+        """See `Channel.mean`."""
         return self.begin_mean(x).wait()
 
     def begin_mean(self, x: Tensor) -> Pending[Tensor]:
@@ -92,7 +91,7 @@ class TreeMeanChannel(Channel):
             message = self._message(root, round)
             came = self.transport.relay(self.bound, message, self.tree.down, Place(self.number, round), root).wait()
             average = self.bound.decompress(came, self._stamp(root, round))
-            return self.result.copy_((average / self.n).expand_as(self.result))
+            return (average / self.n).expand_as(self.error).contiguous()
 
         return Pending(finish, bool(waiting) and waiting[0].under_way)
 

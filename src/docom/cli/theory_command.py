@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from docom.diagnostics import Measured
 
 console = Console()
-DIMENSIONS = {"synthetic": 5005, "mnist": 79510, "femnist": 66126}
+DIMENSIONS = {"synthetic": 5005, "mnist": 79510, "femnist": 66126, "local-steps": 5005}
 CONSTANTS = ("rho", "omega_bar", "delta", "delta_observed", "gamma_inf", "eta_inf", "eta_max", "beta_bar", "beta_tilde",
              "C_sigma", "C_gbar", "V0_bound")  # fmt: skip
 
