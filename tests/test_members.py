@@ -138,6 +138,16 @@ def test_what_is_conserved_stays_so_in_every_round(
         training.take_step()
 
 
+@pytest.mark.parametrize("topology", ["base:2", "one-peer-exponential", "random-edges:0.5,complete", "random-matching"])
+@pytest.mark.parametrize("name", ["docom", "beer", "lead", "gnsd", "k-gt", "ticopd", "fspda"])
+def test_also_on_networks_that_change(name: str, topology: str) -> None:
+    """With losses: copies per link, which the members' sequence of networks uses from its first round on."""
+    churn = "leave@3:1,join@6:1,leave@8:0,crash@11:2,join@12:2,leave@14:4"
+    training = begun(name, {"churn": churn, "loss": 0.2}, topology=topology)
+    for _ in walking(training, 18):
+        assert float(imbalance(training).abs().max()) < 1e-11
+
+
 @pytest.mark.parametrize("compressor", ["topk:0.3", "quantize:4", "lowrank:1", "none"])
 @settings(max_examples=8, deadline=None)
 @given(churn=churns(), topology=st.sampled_from(["ring", "star", "erdos-renyi:0.5"]))
@@ -216,6 +226,12 @@ def after_changes(case: str, steps: float, **more: Any) -> float:
 @pytest.mark.parametrize("case", LONG)
 def test_exact_methods_reach_the_optimum_of_the_members(case: str) -> None:
     assert after_changes(case, 1.5) <= EXACT_TO
+
+
+@pytest.mark.parametrize("topology", ["base:2", pytest.param("random-edges:0.5,complete", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["gnsd", "k-gt", pytest.param("docom", marks=pytest.mark.slow)])
+def test_also_on_networks_that_are_planned_again(case: str, topology: str) -> None:
+    assert after_changes(case, 3, topology=topology) <= EXACT_TO
 
 
 @pytest.mark.slow
