@@ -72,6 +72,7 @@ CORES = psutil.cpu_count() or 1
 def test_a_simulation_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as cores, beside a process that takes one: said once, at the line that calls simulate."""
     monkeypatch.delenv(load.CHOSEN, raising=False)
+    monkeypatch.setattr(Watch, "said", False)
     problem = docom.problems.LeastSquares(torch.randn(4, 20, 10), torch.randn(4, 20))
     ends = time.monotonic() + 60
 
@@ -93,12 +94,14 @@ def test_nothing_is_said_to_those_who_have_chosen(monkeypatch: pytest.MonkeyPatc
 
 def test_more_threads_than_cores_are_always_told_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(load.CHOSEN, raising=False)
+    monkeypatch.setattr(Watch, "said", False)
     watch = Watch(2 * CORES)
     assert watch(seconds=60) is None, "too early to say"
     note = watch(seconds=0)
     assert note is not None
     assert note.endswith(tuple(f"set torch.set_num_threads({k}), or OMP_NUM_THREADS={k}" for k in range(1, CORES + 1)))
     assert watch(seconds=0) is None
+    assert Watch(2 * CORES)(seconds=0) is None, "nor is the next simulation of this process told again"
 
 
 def test_commands_say_it_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import ClassVar
 
 CHOSEN = "OMP_NUM_THREADS"  # where it is set, the user has chosen the number of threads
 ENOUGH = 1.0  # seconds over which a run in Python is watched before it says anything
@@ -41,12 +42,14 @@ def busy_cores(seconds: float = 0.1) -> tuple[float, int]:
 class Watch:
     """What other processes take of the cores while this one computes. Nothing waits: two readings are compared.
 
-    threads: those of this process.
+    threads: those of this process. said: whether this process was told what to set; once is enough.
     """
+
+    said: ClassVar[bool] = False
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.asked = threads <= 1 or CHOSEN in os.environ  # nothing to say
+        self.asked = threads <= 1 or CHOSEN in os.environ or Watch.said  # nothing to say
         if not self.asked:
             self.began, self.before = time.perf_counter(), _spent()
 
@@ -60,7 +63,9 @@ class Watch:
         everyone, own = (now - before for now, before in zip(_spent(), self.before, strict=True))
         cores = psutil.cpu_count() or 1
         busy = min(max(everyone - own, 0.0) / passed, float(cores))
-        return note_on_threads(self.threads, busy, cores, "torch.set_num_threads({0}), or OMP_NUM_THREADS={0}")
+        note = note_on_threads(self.threads, busy, cores, "torch.set_num_threads({0}), or OMP_NUM_THREADS={0}")
+        Watch.said = note is not None
+        return note
 
 
 def _spent() -> tuple[float, float]:
