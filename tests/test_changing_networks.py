@@ -303,3 +303,30 @@ def test_processes_compute_what_the_simulator_computes(tmp_path: Path) -> None:
     write_reference(tmp_path / "rows.safetensors")
     done = finish(torchrun(3, str(TESTS / "changing_agents.py"), str(tmp_path / "rows.safetensors")), timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+COMPRESSED: dict[str, docom.Algorithm] = {
+    "docom": docom.DoCoM(lr=0.03, gamma=0.4, beta=0.1),
+    "beer": docom.BEER(lr=0.03, gamma=0.4),
+    "lead": docom.LEAD(lr=0.05, gamma=0.4, alpha=0.3),
+    "cedas": docom.CEDAS(lr=0.05, gamma=0.4, alpha=0.3),
+    "motef": docom.MoTEF(lr=0.03, gamma=0.4, beta=0.5),
+    "cdproxsgt": docom.CDProxSGT(lr=0.03, gamma=0.4),
+    "compressed-k-gt": docom.CompressedKGT(lr=0.03, gamma=0.4),
+    "ticopd": docom.TiCoPD(lr=0.05, theta=0.2, dual=0.5),
+}
+
+
+def test_every_exact_method_with_copies_is_among_the_compressed_ones() -> None:
+    sent = {"compressed", "unweighted"}
+    assert set(COMPRESSED) == {name for name in following() if sent & set(docom.ALGORITHMS[name].channels.values())}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("docom", "ticopd") else pytest.mark.slow) for name in COMPRESSED]
+)
+def test_compressed_methods_stay_exact_on_networks_that_change(name: str) -> None:
+    """With copies on links that are there in some rounds and not in others; top-k 50%."""
+    problem = least_squares(n=6, m=30, d=10)
+    for topology in ("base:2", "random-edges:0.7,ring"):
+        assert distance(problem, COMPRESSED[name], topology, steps=900, compressor="topk:0.5") < 1e-8, topology

@@ -169,6 +169,12 @@ def test_exact_methods_stay_exact_with_losses(case: str) -> None:
     assert error(end(problem, algorithm, 3 * steps // 2, conditions={"loss": 0.1}), problem) <= EXACT_TO
 
 
+def test_led_stays_exact_with_the_setting_that_it_needs_for_losses() -> None:
+    algorithm = docom.LED(lr=0.05, **docom.LED.stands[LOSSY])
+    problem = least_squares(n=8, m=30, d=20)
+    assert error(end(problem, algorithm, 900, conditions={"loss": 0.1}), problem) <= EXACT_TO
+
+
 @pytest.mark.parametrize("case", ["docom", "beer", "gnsd", "lead", "d2", "k-gt", "compressed-k-gt"])
 def test_acknowledged_copies_on_links_do_too(case: str) -> None:
     algorithm, steps = EXACT[case]
