@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from docom.records import as_line
 from docom.sites import events
 from docom.watch import find, look, render
 from launching import start
@@ -141,6 +142,32 @@ def test_it_fits_and_can_be_read_in_light_and_dark(page: Browser, scheme: str, w
     )
     assert [name for name, ratio in contrasts if ratio < 4.5] == []
     page.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_sites_that_measure_different_losses_have_curves_and_marks_of_their_own(
+    browser: Browser, tmp_path: Path
+) -> None:
+    skip = [line | {"mode": "skip"} if "mode" in line else line for line in RUN]
+    for name in ("basel", "bern"):
+        path = write(tmp_path, name, skip) / "metrics.jsonl"
+        path.write_text(
+            "".join(as_line({"step": s, "loss_worst": v}) for s, v in ((0, 2.0), (10, 1.0 + (name == "bern"))))
+        )
+    path = tmp_path / "page.html"
+    path.write_text(render(look(find(tmp_path))))
+    browser.open(path)
+    assert text(browser, "#loss .reading") == "last: basel 1,bern 2"
+    fill = "[...document.querySelectorAll('#loss .mark circle')].map((dot) => getComputedStyle(dot).fill)"
+    stroke = "[...document.querySelectorAll('#loss .curve')].map((line) => getComputedStyle(line).stroke)"
+    assert browser.evaluate(fill) == browser.evaluate(stroke)
+    assert len(set(browser.evaluate(stroke))) == 2
+    assert "in mode skip" in text(browser, "#disagreement .chart")
+    browser.resize(160)
+    wide = (
+        "document.querySelector('#loss .reading').scrollWidth <= document.querySelector('#loss .reading').clientWidth"
+    )
+    browser.wait_until(wide, 5)
+    assert browser.complaints == []
 
 
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:

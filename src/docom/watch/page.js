@@ -24,7 +24,7 @@
   const bytes = (value) => (value === null || value === undefined ? "–" : scaled(value, ["B", "kB", "MB", "GB", "TB"], 1000));
   const rate = (value) => (value === null || value === undefined ? "–" : scaled(value, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"], 1000));
   function seconds(value) {
-    if (value < 1) return `${number(1000 * value)} ms`;
+    if (value > 0 && value < 1) return `${number(1000 * value)} ms`;
     if (value < 120) return `${number(value)} s`;
     if (value < 7200) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
     return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;
@@ -163,7 +163,7 @@
       const text = `${at === null ? "last" : when}: ${words.map(([word]) => word).join(", ")}`;
       if (this.told !== text) {
         const dot = (place) => (curves.length < 2 ? null : make("svg", { viewBox: "0 0 10 10", class: "chart mark", "aria-hidden": "true" }, make("circle", { cx: 5, cy: 5, r: 4.5, class: `dot k${place % 6}` })));
-        const parts = words.map(([word, place]) => make("span", {}, dot(place), `${word}${place < words.length - 1 ? ", " : ""}`));
+        const parts = words.map(([word, place]) => make("span", {}, dot(place), `${word}${place < words.length - 1 ? "," : ""}`));
         this.reading.replaceChildren(`${at === null ? "last" : when}: `, ...parts);
         this.told = text;
       }
@@ -278,7 +278,7 @@
   function row(link) {
     const [text, look] = linkState(link);
     const cell = (label, ...children) => make("td", { "data-label": label }, ...children);
-    const lost = [make("span", {}, `${link.lost} × lost`), make("span", {}, `${link.again.toLocaleString("en")} again`)];
+    const lost = !link.known ? ["–"] : [make("span", {}, `${link.lost} × lost`), make("span", {}, `${link.again.toLocaleString("en")} again`)];
     const measured = link.there.measured || link.back.measured ? both(rate(link.there.measured), rate(link.back.measured)) : ["–"];
     const state_ = make("td", { class: `state ${look}` }, text, link.waiting ? make("span", { class: "over" }, `${bytes(link.waiting)} on the way`) : null);
     return make("tr", { class: chosen === key(link) ? "chosen" : null }, make("th", { scope: "row" }, `${link.a} – ${link.b}`), state_,
