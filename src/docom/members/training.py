@@ -150,9 +150,8 @@ class MembersTraining(Training):
         return {"members": len(self.members)}
 
     def taking_part(self) -> dict[str, Any]:
-        """See `Training.taking_part`: those of now, what has changed, and the network of now."""
-        network = self.channels.network.facts()
-        return {"members": list(self.members), "changes": list(self._roster.history), "network_of_members": network}
+        """See `Training.taking_part`: those of now, and what has changed."""
+        return {"members": list(self.members), "changes": list(self._roster.history)}
 
     @property
     def holds(self) -> list[int]:

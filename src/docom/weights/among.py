@@ -9,7 +9,7 @@ import numpy as np
 
 from docom.weights.changing import Changing, Snapshot
 from docom.weights.mixing_network import Network
-from docom.weights.rows import Rows
+from docom.weights.rows import Numbers, Rows
 from docom.weights.rules import WEIGHTS, default_rule_of
 
 Edge = tuple[int, int]
@@ -35,23 +35,26 @@ def among(network: Network, members: Sequence[int], since: int = 0) -> Network:
 def _some(network: Network, members: Sequence[int]) -> Network:
     if isinstance(network, Changing):
         return network.planned_for(len(members)) or _each_round(network, members)
-    edges = _between(network.edges, members)
-    return _weighted(network, members, edges + mended(network.neighbours, members))
+    place = _places(network.n, members)
+    i, j = _between(network, place)
+    if _parts(len(members), i, j) > 1:
+        i, j = _with(i, j, mended(network.neighbours, members), place)
+    return _weighted(network, len(members), i, j)
 
 
 def _each_round(network: Changing, members: Sequence[int]) -> Changing:
     """The links between members in every round; those that mend the network are there in all rounds."""
-    new = mended(network.neighbours, members)
-    place = {agent: number for number, agent in enumerate(members)}
+    place, new = _places(network.n, members), mended(network.neighbours, members)
 
     def find(round: int) -> Snapshot:
-        return _weighted(network, members, _between(network.at(round).edges, members) + new, "metropolis")
+        i, j = _with(*_between(network.at(round), place), new, place)
+        return _weighted(network, len(members), i, j, "metropolis")
 
     def meets() -> tuple[tuple[int, ...], ...]:
-        near: list[set[int]] = [{place[j] for j in network.neighbours[i] if j in place} for i in members]
-        for i, j in new:
-            near[place[i]].add(place[j])
-            near[place[j]].add(place[i])
+        near = [{int(place[j]) for j in network.neighbours[agent] if place[j] >= 0} for agent in members]
+        for one, other in new:
+            near[place[one]].add(int(place[other]))
+            near[place[other]].add(int(place[one]))
         return tuple(tuple(sorted(others)) for others in near)
 
     return Changing(
@@ -59,20 +62,48 @@ def _each_round(network: Changing, members: Sequence[int]) -> Changing:
     )  # fmt: skip
 
 
-def _weighted(network: Network, members: Sequence[int], edges: list[Edge], rule: str | None = None) -> Snapshot:
+def _places(n: int, members: Sequence[int]) -> Numbers:
+    """The number of every agent among the members, -1 for those that are away."""
+    place = np.full(n, -1, dtype=np.int64)
+    place[list(members)] = np.arange(len(members))
+    return place
+
+
+def _between(network: Network, place: Numbers) -> tuple[Numbers, Numbers]:
+    """The ends of the links between members, each once: the lower and the higher number."""
+    rows = network.rows
+    to, by = place[rows.receivers[rows.links]], place[rows.sources[rows.links]]
+    here = (to >= 0) & (by >= 0)
+    low, high = np.minimum(to, by)[here], np.maximum(to, by)[here]
+    return _unique(low, high, int(place.max(initial=0)) + 1)
+
+
+def _unique(low: Numbers, high: Numbers, n: int) -> tuple[Numbers, Numbers]:
+    keys = np.unique(low * n + high)
+    return keys // n, keys % n
+
+
+def _with(i: Numbers, j: Numbers, new: Sequence[Edge], place: Numbers) -> tuple[Numbers, Numbers]:
+    """With links between further agents, by their numbers in the run."""
+    more = place[np.array(new, dtype=np.int64).reshape(-1, 2)]
+    low, high = np.concatenate([i, more.min(axis=1)]), np.concatenate([j, more.max(axis=1)])
+    return _unique(low, high, int(place.max(initial=0)) + 1)
+
+
+def _parts(n: int, i: Numbers, j: Numbers) -> int:
+    """The number of parts that are not connected."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    return int(connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)[0])
+
+
+def _weighted(network: Network, n: int, i: Numbers, j: Numbers, rule: str | None = None) -> Snapshot:
     """Weights on edges between members."""
-    place = {agent: number for number, agent in enumerate(members)}
-    pairs = np.array([(place[i], place[j]) for i, j in sorted(edges)], dtype=np.int64).reshape(-1, 2)
-    i, j, n = pairs[:, 0], pairs[:, 1], len(members)
     wanted = rule or ("metropolis" if network.rule not in WEIGHTS else network.rule)
     chosen = default_rule_of(n, i, j) if wanted == "uniform" else wanted
     make, _ = WEIGHTS[chosen]
     return Snapshot(Rows.of_edges(n, i, j, *make(n, i, j)), network.name, chosen)
-
-
-def _between(edges: Sequence[Edge], members: Sequence[int]) -> list[Edge]:
-    here = set(members)
-    return [(i, j) for i, j in edges if i in here and j in here]
 
 
 def mended(neighbours: Sequence[Sequence[int]], members: Sequence[int]) -> list[Edge]:
