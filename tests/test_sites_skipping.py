@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from docom.channels.linkwise import LinkwiseChannel
 from docom.cli.sites import configured
 from docom.loop import Training
 from docom.runner import execute
 from docom.sites import Site, events, make_keys
+from docom.sites.attendance import Attendance
 from docom.sites.federation import from_values, read
 from docom.sites.rereading import SAME, not_after
 from docom.sites.team import ApartTeam
@@ -135,7 +138,15 @@ def test_undisturbed_sites_end_where_the_simulator_does(tmp_path: Path, method: 
 
 def test_one_is_killed_for_good_and_one_comes_back(tmp_path: Path) -> None:
     path = federation(
-        tmp_path, NAMES, run=RUN | {"steps": 150}, mode="skip", patience=2, heartbeat=0.5, gather=60, behind=10
+        tmp_path,
+        NAMES,
+        run=RUN | {"steps": 150},
+        mode="skip",
+        patience=2,
+        heartbeat=0.5,
+        gather=60,
+        behind=10,
+        topology="complete",
     )
 
     def dies(team: Team, training: Training) -> None:
@@ -298,3 +309,60 @@ def test_which_file_may_follow_which(tmp_path: Path) -> None:
     gone = [*members[:3], members[3] | {"retired": True}]
     later = from_values(values | {"version": 2, "members": gone})
     assert "cannot come back" in not_after(later, from_values(values | {"version": 3}), 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=300))
+def test_a_neighbour_that_is_always_late_costs_the_patience_a_few_times(answers: list[bool]) -> None:
+    found, waited = Attendance(), 0
+    for round, in_time in enumerate(answers):
+        if found.waits and not in_time:
+            found.missed(round)
+            waited += 1
+            assert not found.waits
+        elif in_time:
+            before = found.waits
+            assert found.answered(round, round) == (found.waits and not before)
+    assert waited <= answers.count(False)
+    if not any(answers):
+        assert waited == 1, "one that never answers is waited for once"
+
+
+def test_a_neighbour_that_returns_is_waited_for_again() -> None:
+    found = Attendance()
+    found.missed(10)
+    assert not found.answered(11, 11), "not at once"
+    assert not found.answered(20, 13), "it has taken seven rounds"
+    assert found.answered(20, 19)
+    assert found.waits
+    found.missed(21)
+    assert found.again == 25, "the second time it takes longer"
+    assert found.answered(30, 30)
+    assert not found.answered(100, 100)
+    assert found.skips == 0, "it has kept pace for long"
+
+
+def test_a_site_that_reaches_nobody_waits_for_one(tmp_path: Path) -> None:
+    """It does not run ahead, and goes on with the first one that returns."""
+    path = federation(
+        tmp_path, NAMES[:2], run=RUN, mode="skip", patience=1.5, heartbeat=0.5, gather=60, topology="complete"
+    )
+
+    def dies(team: Team, training: Training) -> None:
+        if training.step == 20:
+            raise Killed
+
+    def restarted() -> tuple[Team, Any]:
+        with pytest.raises(Killed):
+            work(path, "b", dies)
+        time.sleep(3)
+        return work(path, "b", resume=True)
+
+    (_, one), (_, other) = everyone([lambda: work(path, "a"), restarted])
+    assert (one.status, other.status) == ("finished", "finished")
+    rounds = [event["round"] for event in events.read(tmp_path / "a") if event["kind"] == "skipped"]
+    assert rounds, "it has noticed"
+    assert rounds[0] <= 22
+    log = (tmp_path / "a" / "site.log").read_text()
+    assert "reaches no neighbour" in log
+    assert not any(event["kind"] == "caught-up" for event in events.read(tmp_path / "b")), "nobody was far ahead"

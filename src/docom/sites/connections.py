@@ -31,6 +31,10 @@ AT_ONCE = 256  # frames that are taken from a socket before others have their tu
 RETRY = 0.01  # seconds until a full socket is tried again
 REST = 0.1  # seconds until a lost connection is opened again, less than libzmq itself would wait
 RECONNECT, SLOWEST_RECONNECT = 200, 10_000  # milliseconds
+PROBES, SILENT = (
+    6,
+    30_000,
+)  # unanswered probes, and milliseconds without an acknowledgement, until a line counts as lost
 LINGER = 2_000  # milliseconds for the last frames
 
 
@@ -112,10 +116,13 @@ class Connections:
 
     def _socket(self, kind: int) -> Any:
         zmq, found = self.zmq, self._context.socket(kind)
-        beat = round(self.federation.heartbeat * 1000)
+        beat = max(1, round(self.federation.heartbeat))
         options = {
             zmq.LINGER: LINGER, zmq.MAXMSGSIZE: LARGEST, zmq.HANDSHAKE_IVL: HANDSHAKE, zmq.SNDHWM: QUEUE, zmq.RCVHWM: QUEUE,
-            zmq.HEARTBEAT_IVL: beat, zmq.HEARTBEAT_TIMEOUT: max(30_000, 6 * beat), zmq.RECONNECT_IVL: RECONNECT,
+            # Lost lines are found by the kernel: with ZeroMQ's own heartbeats a member that fills the queue and goes ends the
+            # whole process (libzmq 4.3.5, issue 4364: its timer writes to a connection that has failed and that still has input).
+            zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: beat, zmq.TCP_KEEPALIVE_INTVL: beat, zmq.TCP_KEEPALIVE_CNT: PROBES,
+            zmq.TCP_MAXRT: max(SILENT, 1000 * PROBES * beat), zmq.RECONNECT_IVL: RECONNECT,
             zmq.RECONNECT_IVL_MAX: SLOWEST_RECONNECT, zmq.CURVE_SECRETKEY: self.site.keys.secret.encode(),
             zmq.CURVE_PUBLICKEY: self.site.keys.public.encode(),
         }  # fmt: skip

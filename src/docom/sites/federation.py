@@ -128,8 +128,8 @@ class Skipping:
 
     version: of the members' file, larger in a newer one. places: into how many parts the data of a preset are divided, at least
     as many as there will ever be members. behind: rounds; a site that is more than this behind a neighbour takes its model and
-    round. gather: seconds to wait for the neighbours before the first round. clip: differences of models that are longer than
-    this multiple of the usual ones are cut; None: none is.
+    round. gather: seconds to wait for the neighbours before the first round, and for one of them when all are away.
+    clip: differences of models that are longer than this multiple of the usual ones are cut; None: none is.
     """
 
     version: int = 1

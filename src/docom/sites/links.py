@@ -45,7 +45,7 @@ class SiteLinks(LinkTransport):
         )
         self.connections: Connections | None = None
         self.leave_by = float("inf")
-        self.retired = self.closed = self._done = self._gathered = False
+        self.retired = self.closed = self._done = self._gathered = self._gave_up = False
         self._pairs: dict[tuple[int, int], LinkEnd] = {}
         self._attendance: dict[int, Attendance] = {}
         self._gone: list[int] = []  # former neighbours, in the order in which they ceased to be
@@ -133,6 +133,9 @@ class SiteLinks(LinkTransport):
             must = self._to_wait_for(waiting)
             if must:
                 done += self._wait(found, waiting, must, variable, round)
+            if waiting and not done and self._alone():
+                done += self._wait_for_anybody(found, waiting, variable, round)
+            self._gave_up = self._gave_up and not done
         return done
 
     def _wait(
@@ -151,6 +154,35 @@ class SiteLinks(LinkTransport):
                 must = self._to_wait_for(waiting)
         for other in must if time.monotonic() < self.leave_by else ():
             self._skip(other, round, patience)
+        return done
+
+    def _alone(self) -> bool:
+        """Whether all neighbours that still work are away."""
+        if self._done or self.retired or self._gave_up:
+            return False
+        working = self.protocol.neighbours - self.protocol.finished
+        return bool(working) and not any(self._attendance.setdefault(one, Attendance()).waits for one in working)
+
+    def _wait_for_anybody(
+        self, found: Connections, waiting: dict[int, LinkEnd], variable: int, round: int
+    ) -> list[Completed]:
+        """A site that reaches nobody does not run ahead of the others, which would later take its model for the newest one."""
+        done: list[Completed] = []
+        until = time.monotonic() + self.gathering
+        epochs = {other: self.protocol.epoch(other) for other in self.protocol.neighbours}
+        first = min(epochs)
+        self.note("reaches no neighbour, and waits for one")
+        with self.events.waiting(self.protocol.name(first)) as wait:
+            while waiting and not done and self._alone():
+                if time.monotonic() > min(until, self.leave_by):
+                    self._gave_up = True
+                    break
+                found.lock.wait(LOOK)
+                self._raise_failure(found)
+                wait.goes_on()
+                done += self._arrived(waiting, variable, round)
+                if any(self.protocol.epoch(other) != epoch for other, epoch in epochs.items()):
+                    break  # a neighbour has started: the next exchange begins with it
         return done
 
     def _arrived(self, waiting: dict[int, LinkEnd], variable: int, round: int) -> list[Completed]:

@@ -1,0 +1,1 @@
+"""Hostile traffic against a site that exchanges messages with another one."""
