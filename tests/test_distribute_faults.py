@@ -141,7 +141,7 @@ def test_a_process_killed_between_steps_is_named_with_the_step(settings: Path, t
 
 def wait_for_the_end_of(processes: list[psutil.Process]) -> None:
     """Until none of them runs; a launcher may be slow to collect what they leave."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
         assert time.monotonic() < deadline, "they do not leave"
         time.sleep(0.02)
