@@ -26,7 +26,7 @@ class Pattern(NamedTuple):
 
     grid: for every receiver the numbers of its messages, filled up with the number of messages.
     out: messages that every agent sends. latency: of every message. rate: of every message's link, infinite without a limit.
-    outages: of the agents and the link of every message.
+    outages: of the agents and the link of every message. full: whether all agents receive equally many.
     """
 
     senders: Numbers
@@ -36,6 +36,11 @@ class Pattern(NamedTuple):
     latency: Numbers
     rate: Numbers
     outages: list[Interval]
+    full: bool
+
+    def of_receivers(self, values: Numbers, missing: float) -> Numbers:
+        """Values of messages as a table with a row for every receiver, filled up where it has fewer messages than others."""
+        return values[self.grid] if self.full else np.append(values, missing)[self.grid]
 
 
 class Lines:
@@ -68,7 +73,8 @@ class Lines:
         column = np.arange(len(pairs)) - np.repeat(np.cumsum(come) - come, come)
         grid[receivers[order], column] = order
         out = np.bincount(senders, minlength=self.agents).astype(np.float64)
-        return Pattern(senders, receivers, grid, out, latency, rate, intervals(self.clock, members))
+        full = bool((come == grid.shape[1]).all())
+        return Pattern(senders, receivers, grid, out, latency, rate, intervals(self.clock, members), full)
 
     @overload
     def bits(self, size: float) -> float: ...
@@ -102,13 +108,13 @@ class Lines:
 
     def _arrivals(self, begin: Numbers, lasts: Numbers, bits: Numbers, at: Pattern) -> Numbers:
         """When the downlinks have passed everything on, of messages that come in evenly from ``begin`` on."""
-        ends = np.append(begin + lasts, LONG_AGO)[at.grid]
+        ends = at.of_receivers(begin + lasts, LONG_AGO)
         last: Numbers = ends.max(axis=1, initial=LONG_AGO)
         if np.isinf(self.down).all():
             return last
-        begins = np.append(begin, LONG_AGO)[at.grid]
-        amounts = np.append(bits, 0.0)[at.grid]
-        lengths = np.append(lasts, 0.0)[at.grid]
+        begins = at.of_receivers(begin, LONG_AGO)
+        amounts = at.of_receivers(bits, 0.0)
+        lengths = at.of_receivers(lasts, 0.0)
         total: Numbers = amounts.sum(axis=1)
         first = np.where(amounts > 0, begins, np.inf).min(axis=1, initial=np.inf)
         busy: Numbers = np.maximum(np.where(total > 0, self.down_free + total / self.down, LONG_AGO), last)
@@ -126,10 +132,15 @@ class Lines:
 
 def _arrived(marks: Numbers, begins: Numbers, lengths: Numbers, amounts: Numbers) -> Numbers:
     """How much has come in just before every mark; what has no length comes in at once, at its begin."""
-    since = marks[:, :, None] - begins[:, None, :]
-    long = np.broadcast_to(lengths[:, None, :], since.shape)
-    shares = np.where(long > 0, np.clip(since / np.where(long > 0, long, 1.0), 0, 1), since > 0)
-    return (shares * amounts[:, None, :]).sum(axis=2)  # type: ignore[no-any-return]
+    shares = marks[:, :, None] - begins[:, None, :]
+    at_once = lengths <= 0
+    since = shares > 0 if at_once.any() else None
+    shares /= np.where(at_once, 1.0, lengths)[:, None, :]
+    np.clip(shares, 0, 1, out=shares)
+    if since is not None:
+        shares = np.where(at_once[:, None, :], since, shares)
+    shares *= amounts[:, None, :]
+    return shares.sum(axis=2)  # type: ignore[no-any-return]
 
 
 def rates(given: float | tuple[float, ...] | object, agents: int) -> Numbers:

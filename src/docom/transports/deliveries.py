@@ -35,7 +35,9 @@ def draw(conditions: Conditions, seed: int, variable: int, pairs: Numbers, round
     key = rng.Key(seed, rng.LOSS + VARIABLE * (variable + 1))
     draws = rng.uniform(key, torch.arange(len(pairs)), round, 3).numpy()
     down = links_down(conditions, seed, pairs, round)
-    late = (draws[:, 1] * (conditions.delay + 1)).astype(np.int64)
+    late = np.zeros(len(pairs), dtype=np.int64)
+    if conditions.delay:
+        late = (draws[:, 1] * (conditions.delay + 1)).astype(np.int64)
     return Fate((draws[:, 0] < conditions.loss) | down, late, (draws[:, 2] >= conditions.lost_acknowledgements) & ~down)
 
 
@@ -45,6 +47,17 @@ def links_down(conditions: Conditions, seed: int, pairs: Numbers, round: int) ->
         return np.zeros(len(pairs), dtype=bool)
     drawn = rng.uniform(rng.Key(seed, rng.LOSS), torch.from_numpy(pairs), round, 1).numpy()[:, 0]
     return np.asarray(drawn < conditions.outages)
+
+
+def _arriving(coming: Numbers, round: int, fate: Fate, sent: Numbers) -> Numbers:
+    """What arrives in this round of what is under way, ``coming [rounds, links]``, and of what is sent; -1: nothing."""
+    if len(coming) == 1:  # nothing is late
+        return sent
+    links, arrival = np.arange(len(sent)), (round + fate.late) % len(coming)
+    coming[arrival, links] = np.maximum(coming[arrival, links], sent)
+    arriving: Numbers = coming[round % len(coming)].copy()
+    coming[round % len(coming)] = -1
+    return arriving
 
 
 class Deliveries:
@@ -66,14 +79,9 @@ class Deliveries:
         fate = draw(self.conditions, self.seed, self.variable, self.pairs, round)
         self.transmitted += round - self.acknowledged
         self.lost += fate.lost
-        links = np.arange(len(self.pairs))
-        arrival = (round + fate.late) % len(self._coming)
-        sent = np.where(fate.lost, -1, round)
-        self._coming[arrival, links] = np.maximum(self._coming[arrival, links], sent)
-        arriving = self._coming[round % len(self._coming)]
+        arriving = _arriving(self._coming, round, fate, np.where(fate.lost, -1, round))
         before, after = self.applied, np.maximum(self.applied, arriving)
         self.acknowledged = np.where((arriving >= 0) & fate.answered, after, self.acknowledged)
-        arriving[:] = -1
         self.applied = after
         return before, after
 
@@ -120,17 +128,12 @@ class StopAndWait:
         sends = self.pending & active
         self.transmitted += sends
         self.lost += sends & fate.lost
-        links = np.arange(len(self.pairs))
-        arrival = (round + fate.late) % len(self._coming)
-        sent = np.where(sends & ~fate.lost, self._number, -1)
-        self._coming[arrival, links] = np.maximum(self._coming[arrival, links], sent)
-        arriving = self._coming[round % len(self._coming)]
+        arriving = _arriving(self._coming, round, fate, np.where(sends & ~fate.lost, self._number, -1))
         here = self.pending & (arriving == self._number)
         applied = here & (self._applied < self._number)
         answered = here & fate.answered
         self._applied[applied] = self._number[applied]
         self.pending = self.pending & ~answered
-        arriving[:] = -1
         return applied, answered
 
     def settle(self, chosen: NDArray[np.bool_]) -> None:
