@@ -237,6 +237,18 @@ def test_the_clock_prices_the_links_that_are_there() -> None:
     assert seconds(hub) > 1.5 * seconds(hub.reverse())
 
 
+def test_running_sums_take_the_time_of_their_messages() -> None:
+    """Lost or not, every message is on its line."""
+    clock = "step=1ms,latency=20ms,up=100kbit,down=100kbit"
+
+    def seconds(**conditions: Any) -> float:
+        given = {"clock": clock} | conditions
+        run = docom.simulate(least_squares(8), docom.SGP(lr=0.01), topology=RING, steps=10, conditions=given)
+        return float(run.records[-1]["clock"])
+
+    assert seconds(loss=0.5) == pytest.approx(seconds(), rel=1e-9)
+
+
 def test_processes_compute_what_the_simulator_computes(tmp_path: Path) -> None:
     write_directed(tmp_path / "rows.safetensors")
     arguments = (str(TESTS / "changing_agents.py"), str(tmp_path / "rows.safetensors"), "directed")

@@ -36,7 +36,7 @@ class RunningSumsChannel(Channel):
 
     def __init__(self, at: Opening, bound: Bound) -> None:
         super().__init__(at.variable, at.transport)
-        refuse_processes(at)
+        self.carrier = refuse_processes(at)
         if at.conditions.clip or at.conditions.bad:
             raise ValueError(
                 f"the {at.variable} is sent as running sums, for which clip and bad are not known; take loss, delay and outages"
@@ -73,6 +73,7 @@ class RunningSumsChannel(Channel):
         now, round = self.network.at(self.rounds), self.rounds
         weights = self.links.weights(now)
         newer = self.sending.send(round, weights > 0)
+        self.carrier.carried(float(self.bound.num_bytes), self.place)
         whole = not self.behind.any() and bool((self.sending.arrived[weights > 0] == round).all())
         out = torch.empty_like(x)
         if whole:
