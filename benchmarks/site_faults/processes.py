@@ -23,7 +23,8 @@ from docom.sites import events, make_keys
 from docom.sites.now import read as read_now
 
 ROOT = Path(__file__).resolve().parents[2]
-PROBLEM = {"name": "least-squares", "features": 50, "samples": 100}
+# Data of the agents are nearly alike: the part of the optimum that a site which was killed for good had is not learnt again.
+PROBLEM = {"name": "least-squares", "features": 50, "samples": 100, "spread": 0.1, "noise": 2.0}
 RUN = {
     "problem": PROBLEM, "algorithm": "k-gt", "compressor": "none", "hyper": {"lr": 1.0}, "eval_every": 20, "batch_size": None,
     "inner": {"name": "sgd", "lr": 0.05}, "local_steps": 10,

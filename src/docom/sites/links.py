@@ -133,7 +133,7 @@ class SiteLinks(LinkTransport):
             must = self._to_wait_for(waiting)
             if must:
                 done += self._wait(found, waiting, must, variable, round)
-            if waiting and not done and self._alone():
+            if not done and self._alone() and not self._may_begin(variable):
                 done += self._wait_for_anybody(found, waiting, variable, round)
             self._gave_up = self._gave_up and not done
         return done
@@ -169,11 +169,9 @@ class SiteLinks(LinkTransport):
         """A site that reaches nobody does not run ahead of the others, which would later take its model for the newest one."""
         done: list[Completed] = []
         until = time.monotonic() + self.gathering
-        epochs = {other: self.protocol.epoch(other) for other in self.protocol.neighbours}
-        first = min(epochs)
         self.note("reaches no neighbour, and waits for one")
-        with self.events.waiting(self.protocol.name(first)) as wait:
-            while waiting and not done and self._alone():
+        with self.events.waiting(self.protocol.name(min(self.protocol.neighbours))) as wait:
+            while not done and self._alone() and not self._may_begin(variable):
                 if time.monotonic() > min(until, self.leave_by):
                     self._gave_up = True
                     break
@@ -181,9 +179,15 @@ class SiteLinks(LinkTransport):
                 self._raise_failure(found)
                 wait.goes_on()
                 done += self._arrived(waiting, variable, round)
-                if any(self.protocol.epoch(other) != epoch for other, epoch in epochs.items()):
-                    break  # a neighbour has started: the next exchange begins with it
         return done
+
+    def _may_begin(self, variable: int) -> bool:
+        """Whether there is a neighbour with which the next exchange can begin, such as one that has just started."""
+        for other in self.protocol.neighbours:
+            epoch, end = self.protocol.epoch(other), self._pairs.get((other, variable))
+            if epoch is not None and (end is None or end.mine is None or end.epoch != epoch):
+                return True
+        return False
 
     def _arrived(self, waiting: dict[int, LinkEnd], variable: int, round: int) -> list[Completed]:
         """What has come; those are taken out of ``waiting``, with those whose exchange is void."""
