@@ -145,6 +145,8 @@ CATALOGUE = {
                 outer={"lr": 1.0, "momentum": 0.6, "fragments": 4}, other={"lr": 0.7, "momentum": 0.8}),
         Setting("diloco-2bit", "DiLoCo, 2 bits, tree", "diloco", "mean-tree:2",
                 outer={"lr": 0.7, "momentum": 0.9}, other={"lr": 1.0, "momentum": 0.5}),
+        Setting("ckgt-2bit-ring", "compressed K-GT, 2 bits, ring", "compressed-k-gt", "bins:2",
+                outer={"lr": 1.0, "gamma": 0.6}, other={"gamma": 0.3}),
         Setting("gasloc-2bit-ring", "GASLoC, 2 bits, ring", "gasloc", "bins:2",
                 outer={"gamma": 0.7, "momentum": 0.3}, other={"gamma": 0.4}),
     )
@@ -152,7 +154,7 @@ CATALOGUE = {
 
 # What to run where time is short, the most telling first.
 FIRST = (
-    "diloco", "sparseloco-senders", "stream-2bit-4", "stream-2bit-6", "allreduce", "stream-3bit-6", "diloco-2bit", "gasloc-ring",
-    "gasloc-2bit-ring",
-    "sparseloco-all", "stream-dense-4", "stream-2bit-4-exp", "noloco", "lodadac", "k-gt", "led", "ckgt-code-exp",
+    "diloco", "sparseloco-senders", "stream-2bit-4", "ckgt-2bit-ring", "stream-2bit-4-exp", "k-gt", "allreduce", "gasloc-2bit-ring",
+    "diloco-2bit", "gasloc-ring", "stream-2bit-6", "stream-dense-4", "sparseloco-all", "noloco", "stream-3bit-4", "lodadac", "led",
+    "ckgt-code-exp",
 )  # fmt: skip
