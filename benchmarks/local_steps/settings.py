@@ -154,7 +154,7 @@ CATALOGUE = {
 
 # What to run where time is short, the most telling first.
 FIRST = (
-    "diloco", "sparseloco-senders", "stream-2bit-4", "ckgt-2bit-ring", "stream-2bit-4-exp", "k-gt", "allreduce", "gasloc-2bit-ring",
-    "diloco-2bit", "gasloc-ring", "stream-2bit-6", "stream-dense-4", "sparseloco-all", "noloco", "stream-3bit-4", "lodadac", "led",
-    "ckgt-code-exp",
+    "diloco", "sparseloco-senders", "stream-2bit-4", "ckgt-2bit-ring", "stream-2bit-4-exp", "k-gt", "allreduce",
+    "gasloc-2bit-ring", "diloco-2bit", "gasloc-ring", "stream-2bit-6", "stream-dense-4", "sparseloco-all", "noloco",
+    "stream-3bit-4", "lodadac", "led", "ckgt-code-exp",
 )  # fmt: skip
