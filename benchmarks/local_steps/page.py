@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 MAKER = "benchmarks.local_steps"
+HIGHEST = 1.4  # times the lowest: what ends above is in the table only
 
 
 def best(results: dict[str, Any], setting: str, mixed: bool) -> dict[str, Any] | None:
@@ -91,7 +92,15 @@ def draw(results: dict[str, Any], path: Path) -> None:
             label = None if family in named else family
             axis.plot(curve[-1]["bytes"], curve[-1]["worst"], "o", color=colour, ms=6, label=label)
             where = (curve[-1]["bytes"], curve[-1]["worst"])
-            axis.annotate(f"{number}", where, xytext=(5, 3), textcoords="offset points", fontsize=8, color=colour)
+            axis.annotate(
+                f"{number}",
+                where,
+                xytext=(5, 3),
+                textcoords="offset points",
+                fontsize=8,
+                color=colour,
+                annotation_clip=True,
+            )
             named.add(family)
         key = "\n".join(f"{number}  {setting.label}" for number, (setting, _) in enumerate(ranked(results, mixed), 1))
         axis.text(1.01, 1.0, key, transform=axis.transAxes, fontsize=7, va="top", linespacing=1.3)
@@ -99,6 +108,8 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axis.set_xlabel("bytes sent per agent")
         axis.set_title("all sources mixed" if DATA[mixed] == "mixed" else "one source per agent", fontsize=11)
         axis.grid(alpha=0.3)
+    lowest = min(run["curve"][-1]["worst"] for mixed in shown for _, run in ranked(results, mixed))
+    axes[0][0].set_ylim(0.97 * lowest, HIGHEST * lowest)
     axes[0][0].set_ylabel("bits a byte of the worst agent, held-out text of all")
     axes[0][0].legend(loc="upper right", fontsize=8, framealpha=0.9)
     figure.tight_layout()
