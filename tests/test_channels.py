@@ -30,6 +30,7 @@ from docom.channels import (
 from docom.compressors import COMPRESSORS, Identity, Stamp, parse
 from docom.layout import Layout
 from docom.transports import Code, InProcess, Pending, Place
+from docom.transports.base import Links
 from docom.weights import Network
 
 SETTLED = settings(deadline=None, max_examples=15)
@@ -283,7 +284,9 @@ class Recorder(InProcess):
         self.sent: list[list[bytes]] = []
         self.swapped: list[dict[tuple[int, int], Tensor]] = []
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
+    def exchange(
+        self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
+    ) -> Pending[Any]:
         self.sent.append(code.encode(message))
         return Pending.of(message)
 
@@ -305,10 +308,15 @@ class Replay:
         self.agents, self.senders = torch.tensor(agents), torch.tensor(sorted(near | set(agents)))
         self.sent, self.swapped = iter(recorded.sent), iter(recorded.swapped)
 
-    def exchange(self, code: Code, message: Any, place: Place | None = None) -> Pending[Any]:
+    def exchange(
+        self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
+    ) -> Pending[Any]:
         buffers = next(self.sent)
         assert code.encode(message) == [buffers[agent] for agent in self.agents]
         return Pending.of(code.decode([buffers[agent] for agent in self.senders]))
+
+    def heard(self, links: Links | None) -> Tensor:
+        return self.senders
 
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
         carried = next(self.swapped)
