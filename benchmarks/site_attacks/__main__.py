@@ -1,7 +1,7 @@
 """Hostile messages: ``python -m benchmarks.site_attacks --messages 1000000``.
 
 Two sites exchange messages that both check, while others send garbage, open connections that prove no key, replay recorded
-traffic, change bytes on the way, use a key that is not listed, and send frames with the key of a member that has gone bad. Prints
+traffic, use a key that is not listed, and send frames with the key of a member that has gone bad. Prints
 and keeps what became of it: messages taken, all of them right; memory before and after; what was refused, by the reason.
 """
 
@@ -49,8 +49,11 @@ class Changing(Relay):
         return bytes(changed)
 
 
-def attack(folder: Path, messages: int, seconds: float) -> dict[str, Any]:
-    """Send so many hostile messages, or for so long; what became of the sites."""
+def attack(folder: Path, messages: int, seconds: float, changes: bool = False) -> dict[str, Any]:
+    """Send so many hostile messages, or for so long; what became of the sites.
+
+    changes: also change bits of real traffic; a line whose lengths are changed stands still, as one that is cut.
+    """
     keys = {name: make_keys(name, folder / "keys")[1] for name in ("a", "b", "bad")}
     port = _free_port()
     relay = Changing(port)  # b reaches a through it
@@ -80,7 +83,7 @@ def attack(folder: Path, messages: int, seconds: float) -> dict[str, Any]:
         process.stdout.readline()
         while len(relay.record) < 20_000 and process.poll() is None:
             time.sleep(0.1)
-        target.recording, relay.hostile = bytes(relay.record), True
+        target.recording, relay.hostile = bytes(relay.record), changes
         sent, began = _send(target, messages, seconds), time.monotonic()
         relay.hostile = False
         process.stdin.write("\n")
