@@ -36,6 +36,7 @@ AVERAGES = (
     "none", "mean-lowrank:1", "mean-lowrank:1,over=links", "mean-lowrank:2,over=links,sides=1",
     "mean-lowrank:1,sides=1,values=bf16", "mean-lowrank:1,over=links,values=bf16", "mean-topk:2,chunk=3,rule=senders",
     "mean-tree:2",
+    "mean-tree:k=3",
 )  # fmt: skip
 UNWEIGHTED = ("none", "topk:0.3", "quantize:4")  # the channel is that of compressed variables
 PAIRS = ("none", "randk:0.3")

@@ -77,12 +77,12 @@ def test_the_tree_is_as_flat_as_the_graph_allows() -> None:
         assert len(Tree(docom.network(name, n)).levels) == depth + 1
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+@pytest.mark.parametrize("form", ["mean-tree:1", "mean-tree:2", "mean-tree:3", "mean-tree:4", "mean-tree:k=3"])
 @everywhere
-def test_nothing_is_lost(where: tuple[str, int], bits: int) -> None:
+def test_nothing_is_lost(where: tuple[str, int], form: str) -> None:
     """The averages given out and what all agents still owe add up to all that came in; all agents get the same bits."""
     network = docom.network(*where)
-    channel, _ = opened(network, f"mean-tree:{bits}")
+    channel, _ = opened(network, form)
     came = given_out = torch.zeros(LAYOUT.dimension, dtype=torch.float64)
     for t in range(6):
         x = rows(network.n, t)
@@ -156,14 +156,29 @@ def test_the_more_bits_the_less_remains() -> None:
     assert owed == sorted(owed, reverse=True)
 
 
+def test_sparse_sums_send_a_few_entries_of_every_tile() -> None:
+    """At every agent: what it sends has at most k entries per tile, and is the largest of what it owed."""
+    network = docom.network("path", 3)
+    channel, _ = opened(network, "mean-tree:k=3")
+    x = rows(3, 0)
+    result = channel.mean(x)
+    for span in (slice(0, 30), slice(30, 38), slice(38, 62)):
+        assert int((result[0, span] != 0).sum()) <= 3
+        assert float(channel.error[:, span].abs().max()) > 0
+    assert channel.bytes_per_round == 2 * 2 * channel.bound.num_bytes
+
+
 @pytest.mark.parametrize(
-    ("spelling", "expected"), [("mean-tree", MeanTree()), ("mean-tree:3,whole=64", MeanTree(3, 64))]
+    ("spelling", "expected"),
+    [("mean-tree", MeanTree()), ("mean-tree:3,whole=64", MeanTree(3, 64)), ("mean-tree:k=64", MeanTree(k=64))],
 )
 def test_spellings(spelling: str, expected: MeanTree) -> None:
     assert parse_gossip(spelling) == expected
 
 
-@pytest.mark.parametrize("spelling", ["mean-tree:5", "mean-tree:0", "mean-tree:2,whole=-1", "mean-tree:2,rank=1"])
+@pytest.mark.parametrize(
+    "spelling", ["mean-tree:5", "mean-tree:0", "mean-tree:2,whole=-1", "mean-tree:2,rank=1", "mean-tree:k=0"]
+)
 def test_wrong_spellings(spelling: str) -> None:
     with pytest.raises(ValueError, match="mean-tree"):
         parse_gossip(spelling)

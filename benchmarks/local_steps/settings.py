@@ -129,6 +129,13 @@ CATALOGUE = {
                 outer={"lr": 0.7, "momentum": 0.5}, other={"lr": 1.0, "momentum": 0.3}),
         Setting("streaming-sparse", "Streaming DiLoCo, 2 fragments, sparse averages", "streaming-diloco",
                 "mean-topk:64,rule=senders", outer={"lr": 1.0, "momentum": 0.3, "fragments": 2}, other={"lr": 0.7}),
+        # The largest entries, added up and cut again at every agent of a tree of the ring's links.
+        Setting("sparse-tree-64", "SparseLoCo's entries, summed over a tree", "sparseloco", "mean-tree:k=64",
+                outer={"lr": 2.0}, other={"lr": 4.0}),
+        Setting("sparse-tree-128", "twice SparseLoCo's entries, summed over a tree", "sparseloco", "mean-tree:k=128",
+                outer={"lr": 2.0}, other={"lr": 1.0}),
+        Setting("sparse-tree-m", "DiLoCo's momentum, SparseLoCo's entries over a tree", "diloco", "mean-tree:k=64",
+                outer={"lr": 1.0, "momentum": 0.5}, other={"lr": 0.7, "momentum": 0.8}),
         # A few bits of every number over a tree of the ring's links, a part of the model in every round.
         Setting("stream-2bit-4", "Streaming DiLoCo, 4 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
                 outer={"lr": 1.0, "momentum": 0.6, "fragments": 4}, other={"lr": 0.7, "momentum": 0.8}),

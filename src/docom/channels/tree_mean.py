@@ -1,4 +1,4 @@
-"""Averages in a few bits a number: sums go up a tree of the graph's links, and their average comes down.
+"""Averages in a few bits a number, or of a few entries: sums go up a tree of the graph's links, their average comes down.
 
 With ``E_i`` what agent i still owes, its children's messages included, and Q a compressor::
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.channels.opening import Gossip, Opening
-from docom.compressors import Bins, NonFinite, Stamp
+from docom.compressors import Bins, ChunkTopK, NonFinite, Stamp
 from docom.layout import Layout
 from docom.transports import Pending, Place
 from docom.weights import Tree
@@ -32,10 +32,13 @@ class MeanTree(Gossip):
     See `docom.channels.TreeMeanChannel`.
 
     bits, whole: of the code, see `docom.compressors.Bins`.
+    k: send instead only the k largest entries of every tile of 64 x 64, in `docom.compressors.ChunkTopK`'s code with short
+        indices. What an agent cuts from the sum of its own entries and its children's, it keeps for the next message.
     """
 
     bits: int = 2
     whole: int = 0
+    k: int | None = None
 
     name: ClassVar[str] = "mean-tree"
     example: ClassVar[str] = "mean-tree:2"
@@ -45,9 +48,9 @@ class MeanTree(Gossip):
         self.code  # noqa: B018 - refuses what it cannot take
 
     @property
-    def code(self) -> Bins:
+    def code(self) -> Bins | ChunkTopK:
         """The code of its messages."""
-        return Bins(self.bits, self.whole)
+        return Bins(self.bits, self.whole) if self.k is None else ChunkTopK(self.k, indices="short", whole=self.whole)
 
     def open(self, at: Opening) -> TreeMeanChannel:
         """See `Gossip.open`."""
@@ -61,7 +64,7 @@ class MeanTree(Gossip):
 class TreeMeanChannel(Channel):
     """`mean` returns the same average for all agents; what rounding has changed is kept by those who have rounded."""
 
-    def __init__(self, at: Opening, code: Bins) -> None:
+    def __init__(self, at: Opening, code: Bins | ChunkTopK) -> None:
         super().__init__(at.variable, at.transport)
         self.bound, self.key, self.n = code.bind(at.layout, at.dtype), at.key, at.network.n
         self.tree = Tree(at.network)
