@@ -432,8 +432,8 @@ def test_channels_refuse_what_they_do_not_do() -> None:
         compressed.mix(x)
     with pytest.raises(TypeError, match="does not average"):
         compressed.mean(x)
-    with pytest.raises(ValueError, match=r'"compressed", "uncompressed" or "mean", got \'push\' for model'):
-        opened(network, "none", "push")
+    with pytest.raises(ValueError, match=r"'compressed', 'uncompressed', 'mean', .*got 'gather' for model"):
+        opened(network, "none", "gather")
     assert type(opened(network, "none", "exact")[0]) is type(exact), "the older name of the kind"
 
 

@@ -58,6 +58,7 @@ def test_counted_bytes_are_those_of_the_interfaces(name: str, measured: dict[str
     assert one["interface_payload"] < one["interface_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_nobody_sends_faster_than_the_line(name: str, measured: dict[str, dict[str, Any]]) -> None:
     one = measured[name]
