@@ -16,6 +16,7 @@ from docom.sites import Site, frames
 from docom.sites.frames import Frame
 
 AT_ONCE = 200
+ANSWER = 200  # milliseconds that are waited for a word of the site
 
 
 class Target:
@@ -80,6 +81,7 @@ class Target:
             for _ in range(count):
                 line.send(self._hostile(member))
                 sent += 1
+        line.poll(ANSWER)  # until the handshake has ended: what is sent before that stays in this process
         line.close()
         return max(1, sent)
 

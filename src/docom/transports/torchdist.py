@@ -45,6 +45,9 @@ class TorchPost(Post):
         self._tasks: dict[int, queue.SimpleQueue[Any]] = {}
         self._free: dict[tuple[int, int], list[Tensor]] = {}  # inboxes by sender and size
         self._read: list[tuple[int, Tensor]] = []  # inboxes whose contents are valid until the next trade
+        # Held until the next collective operation: gloo's thread lets go of it some time after it is complete, and if that
+        # were the last reference to the tensor while the interpreter ends, the process would abort.
+        self._last_together: tuple[Any, Tensor] | None = None
 
     def close(self) -> None:
         """See `Post.close`."""
@@ -69,6 +72,7 @@ class TorchPost(Post):
             work = start()
         except RuntimeError as error:
             raise RanksLost(others, _reason(error)) from None
+        self._last_together = work, values
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread(ALL).put(([work], values, None, answers))
         try:
