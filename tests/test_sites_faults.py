@@ -12,7 +12,7 @@ pytest.importorskip("zmq")
 from benchmarks.site_faults.processes import Sites, run, undisturbed
 from benchmarks.site_faults.schedules import ALL_KINDS, JOINS, NAMES, Fault, drawn
 
-ROUNDS = 800
+ROUNDS = 4000
 
 
 def check_sums(sites: Sites, who: int) -> None:
@@ -33,7 +33,7 @@ def check_sums(sites: Sites, who: int) -> None:
 @pytest.mark.timeout(1800)
 def test_all_faults_in_one_run(tmp_path: Path) -> None:
     wanted = undisturbed(tmp_path, ROUNDS)
-    sites = run(tmp_path, ALL_KINDS, ROUNDS, seconds=700)
+    sites = run(tmp_path, ALL_KINDS, ROUNDS, seconds=1500)
     here = [who for who in range(len(NAMES)) if who not in sites.gone]
     assert len(here) == len(NAMES) - 1
     for who in here:
