@@ -22,7 +22,7 @@ from docom.clock.compute import ComputeTimes, held_up, intervals
 from docom.clock.lanes import BINS, KINDS, MOST, Lanes
 from docom.clock.lines import LONG_AGO
 from docom.conditions import Clock
-from docom.conditions.clock import parse
+from docom.conditions.clock_settings import parse
 from docom.config import from_dict
 from docom.experiment import Experiment
 from docom.inner import SGD

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import docom
 from docom.cli.app import app
 from docom.cli.plan_command import model_of
-from docom.conditions.clock import parse
+from docom.conditions.clock_settings import parse
 from docom.layout import Layout
 from docom.planning import (
     CannotPrice,

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from docom.cli.sites import configured
 from docom.runner import execute
-from docom.sites import Site, events
+from docom.sites import Site, journal
 from launching import start
 from sites import federation
 
@@ -118,7 +118,7 @@ def test_sites_compute_what_the_simulator_computes_though_some_are_killed_or_sto
 
 def check_events(folder: Path, path: Path) -> None:
     """The events of a site whose neighbour was killed for a while, and that has waited for it."""
-    found = events.read(folder)
+    found = journal.read(folder)
     assert {"time", "round", "kind", "peer"} <= set.intersection(*(set(event) for event in found))
     kinds = [event["kind"] for event in found]
     assert (kinds[0], found[0]["mode"]) == ("started", "wait")
@@ -130,6 +130,6 @@ def check_events(folder: Path, path: Path) -> None:
     spent = found[-2]["computing"] + found[-2]["waiting"]
     assert spent == pytest.approx(found[-1]["time"] - found[0]["time"], abs=1.0)
     assert found[-2]["bytes"] > 0
-    with (folder / events.FILE).open("a") as file:
+    with (folder / journal.FILE).open("a") as file:
         file.write('{"time": 1, "kind": "wai')
-    assert events.read(folder) == found, "a last line that is not complete is left out"
+    assert journal.read(folder) == found, "a last line that is not complete is left out"

@@ -19,7 +19,7 @@ from docom.channels.linkwise import LinkwiseChannel
 from docom.cli.sites import configured
 from docom.loop import Training
 from docom.runner import execute
-from docom.sites import Site, events, make_keys
+from docom.sites import Site, journal, make_keys
 from docom.sites.attendance import Attendance
 from docom.sites.federation import from_values, read
 from docom.sites.rereading import SAME, not_after
@@ -86,7 +86,7 @@ def everyone(works: list[Callable[[], Any]]) -> list[Any]:
 
 
 def kinds(folder: Path) -> list[str]:
-    return [event["kind"] for event in events.read(folder)]
+    return [event["kind"] for event in journal.read(folder)]
 
 
 def check_sums(teams: list[Team]) -> None:
@@ -129,7 +129,7 @@ def test_undisturbed_sites_end_where_the_simulator_does(tmp_path: Path, method: 
     for loss in final_losses(answers):
         assert loss == pytest.approx(expected, rel=0.02)
     for name in NAMES:
-        found = events.read(tmp_path / name)
+        found = journal.read(tmp_path / name)
         assert found[0]["mode"] == "skip"
         assert (found[-1]["kind"], found[-1]["why"]) == ("ended", "finished")
     if method == "k-gt":
@@ -170,9 +170,9 @@ def test_one_is_killed_for_good_and_one_comes_back(tmp_path: Path) -> None:
     answers = everyone([lambda: goes_on("a"), lambda: goes_on("c"), restarted, killed])[:3]
     assert all(outcome.status == "finished" for _, outcome in answers)
     for name in ("a", "c"):
-        skipped = {event["peer"] for event in events.read(tmp_path / name) if event["kind"] == "skipped"}
+        skipped = {event["peer"] for event in journal.read(tmp_path / name) if event["kind"] == "skipped"}
         assert {"b", "d"} <= skipped, name
-    caught = [event for event in events.read(tmp_path / "d") if event["kind"] == "caught-up"]
+    caught = [event for event in journal.read(tmp_path / "d") if event["kind"] == "caught-up"]
     assert caught, "it went on from where the others were"
     assert caught[0]["from_round"] + 10 < caught[0]["round"]
     assert "back" in kinds(tmp_path / "a") + kinds(tmp_path / "c")
@@ -210,14 +210,14 @@ def test_members_come_and_go_with_a_new_file(tmp_path: Path) -> None:
     statuses = [outcome.status for _, outcome in answers]
     assert statuses == ["finished", "stopped", "finished", "finished"], "the retired one ends"
     for name in ("a", "c"):
-        found = events.read(tmp_path / name)
+        found = journal.read(tmp_path / name)
         assert ("joined", "d") in [(event["kind"], event["peer"]) for event in found]
         assert ("retired", "b") in [(event["kind"], event["peer"]) for event in found]
         assert any(event["kind"] == "connected" and event["peer"] == "d" for event in found)
         assert any(event["kind"] == "refused" and "larger one" in event["why"] for event in found)
         assert read(path).digest[:16] in [event.get("digest") for event in found]
     assert answers[3][1].records[-1]["step"] == 200
-    assert any(event["kind"] == "caught-up" for event in events.read(tmp_path / "d"))
+    assert any(event["kind"] == "caught-up" for event in journal.read(tmp_path / "d"))
     check_sums([answers[number][0] for number in (0, 2, 3)])
     for team, _ in (answers[0], answers[2]):
         assert all(other != 1 for _, other in team.links.given), (
@@ -242,7 +242,7 @@ def test_a_member_that_sends_garbage_is_shut_out_and_named(tmp_path: Path, monke
     for name in ("a", "c"):
         out = {
             (event["peer"], event["why"].split(":")[0])
-            for event in events.read(tmp_path / name)
+            for event in journal.read(tmp_path / name)
             if event["kind"] == "shut-out"
         }
         assert {peer for peer, _ in out} == {"b", "d"}
@@ -360,10 +360,10 @@ def test_a_site_that_reaches_nobody_waits_for_one(tmp_path: Path) -> None:
 
     (_, one), (_, other) = everyone([lambda: work(path, "a"), restarted])
     assert (one.status, other.status) == ("finished", "finished")
-    rounds = [event["round"] for event in events.read(tmp_path / "a") if event["kind"] == "skipped"]
+    rounds = [event["round"] for event in journal.read(tmp_path / "a") if event["kind"] == "skipped"]
     assert rounds, "it has noticed"
     assert rounds[0] <= 22
     log = (tmp_path / "a" / "site.log").read_text()
     assert "reaches no neighbour" in log
-    taken = [event["round"] for event in events.read(tmp_path / "b") if event["kind"] == "caught-up"]
+    taken = [event["round"] for event in journal.read(tmp_path / "b") if event["kind"] == "caught-up"]
     assert all(round <= 24 for round in taken), "the other one has not gone on alone"

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from docom.cli.app import app
 from docom.records import as_line
-from docom.sites import events, now
+from docom.sites import journal, now
 from docom.sites.post import SitePost
 from docom.watch import find, listen, look, render
 from docom.watch.lanes import BINS, Span, bins, own_spans, seen_spans, sums
@@ -57,7 +57,7 @@ def write(folder: Path, name: str, lines: list[dict[str, Any]], **state: Any) ->
     """The files of a site."""
     place = folder / name
     place.mkdir(parents=True)
-    (place / events.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (place / journal.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     link = {"up": True, "latency": 0.012, "sent": 1000, "received": 2000, "rate_up": 8e5, "rate_down": 4e5, "again": 3,
             "waiting": 500, "ended": False, "says": "", "heard": 0.1, "connections": 2, "arrived": 5}  # fmt: skip
     content = {"time": lines[-1]["time"], "run": "hearts", "members": ["basel", "bern", "chur"], "edges": [[0, 1], [1, 2]],
@@ -166,7 +166,7 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_every_event_has_words() -> None:
-    documented = events.__doc__ or ""
+    documented = journal.__doc__ or ""
     for kind in (
         "started",
         "connected",
@@ -189,7 +189,7 @@ def test_every_event_has_words() -> None:
 
 def test_damaged_and_hostile_files_are_shown_as_far_as_they_go(tmp_path: Path) -> None:
     place = write(tmp_path, "basel", [*RUN, event(81, "lost", "</script><b>")])
-    with (place / events.FILE).open("a") as file:
+    with (place / journal.FILE).open("a") as file:
         file.write('{"time": "x", "kind": "lost"}\n[1]\nnothing\n{"kind": 5}\n{"time": 5')
     (place / "metrics.jsonl").write_text('{"step": 1, "loss')
     (place / now.FILE).write_text("[]")
@@ -264,7 +264,7 @@ def test_the_server_answers_the_local_host_only_and_ends_with_ctrl_c(
             lines = stream.iter_lines()
             first = json.loads(next(lines).removeprefix("data: "))
             assert next(lines) == ""
-            with (tmp_path / "basel" / events.FILE).open("a") as file:
+            with (tmp_path / "basel" / journal.FILE).open("a") as file:
                 file.write(json.dumps(event(90, "lost", "bern")) + "\n")
             second = json.loads(next(lines).removeprefix("data: "))
             assert len(second["news"]) == len(first["news"]) + 1

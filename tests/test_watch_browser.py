@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from docom.records import as_line
-from docom.sites import events
+from docom.sites import journal
 from docom.watch import find, look, render
 from launching import start
 from test_report_browser import EXECUTABLE, HOSTILE, Browser
@@ -201,7 +201,7 @@ def test_it_follows_a_run_and_says_when_the_server_has_ended(
     browser.call("Page.navigate", url=url)
     browser.wait_until(f"location.href === {json.dumps(url)} && document.querySelectorAll('#news li').length > 0")
     count = browser.evaluate("document.querySelectorAll('#news li').length")
-    with (tmp_path / "basel" / events.FILE).open("a") as file:
+    with (tmp_path / "basel" / journal.FILE).open("a") as file:
         file.write(json.dumps(event(27, "skipped", "bern", 12, why="silent")) + "\n")
     browser.wait_until(f"document.querySelectorAll('#news li').length === {count + 1}")
     assert "goes on without bern: silent" in text(browser, "#news li")

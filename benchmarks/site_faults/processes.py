@@ -19,7 +19,7 @@ import yaml
 from benchmarks.site_faults.schedules import JOINS, NAMES, Fault
 
 from docom.runfolder import write_whole
-from docom.sites import events, make_keys
+from docom.sites import journal, make_keys
 from docom.sites.now import read as read_now
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,11 +273,11 @@ class Sites:
 
     def kinds(self, who: int) -> set[tuple[str, str | None]]:
         """The kinds of a site's events, and whom they concern."""
-        return {(event["kind"], event["peer"]) for event in events.read(self.folder / NAMES[who])}
+        return {(event["kind"], event["peer"]) for event in journal.read(self.folder / NAMES[who])}
 
     def times(self, who: int) -> dict[str, float]:
         """Seconds that the last start of a site was computing and waiting."""
-        totals = [event for event in events.read(self.folder / NAMES[who]) if event["kind"] == "totals"]
+        totals = [event for event in journal.read(self.folder / NAMES[who]) if event["kind"] == "totals"]
         return {state: float(totals[-1][state]) for state in ("computing", "waiting")} if totals else {}
 
 

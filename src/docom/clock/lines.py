@@ -15,7 +15,7 @@ import numpy as np
 
 from docom.clock.compute import Interval, Numbers, held_up, intervals
 from docom.conditions import Clock
-from docom.conditions.clock import PACKET
+from docom.conditions.clock_settings import PACKET
 
 LONG_AGO = -1e300
 MOST_AT_ONCE = 1 << 22  # numbers in one table of arrivals

@@ -10,7 +10,7 @@ Event(round=100, kind='leave', agent=3)
 from __future__ import annotations
 
 from docom.conditions.churn import Churn, Event
-from docom.conditions.clock import Clock
+from docom.conditions.clock_settings import Clock
 from docom.conditions.settings import NOTHING, Conditions, merged, parse
 
 __all__ = ["NOTHING", "Churn", "Clock", "Conditions", "Event", "merged", "parse"]

@@ -8,9 +8,9 @@ from math import isfinite
 from typing import Any
 
 from docom.conditions import churn as churns
-from docom.conditions import clock as clocks
+from docom.conditions import clock_settings as clocks
 from docom.conditions.churn import Churn
-from docom.conditions.clock import Clock
+from docom.conditions.clock_settings import Clock
 from docom.names import nearest
 
 REPAIRS = ("resend", "edges")

@@ -10,7 +10,7 @@ from docom.config import parse_yaml
 from docom.planning.candidates import Setting, kind_of
 from docom.planning.pricing import DAY, with_sizes
 from docom.runfolder import RunFolder
-from docom.sites import events
+from docom.sites import journal
 
 NOTHING = {"computing": 0.0, "waiting": 0.0, "bytes": 0}
 
@@ -70,7 +70,7 @@ def _of_site(folder: Path, setting: Setting) -> Measured | None:
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     before = {"round": 0}  # of the last start
-    for event in [*events.read(folder), {"kind": "started"}]:
+    for event in [*journal.read(folder), {"kind": "started"}]:
         if event["kind"] == "started":
             if first is not None and last is not None:
                 parts.append((NOTHING | before if first is last else first, last))

@@ -20,7 +20,7 @@ from docom.clock import Timeline
 from docom.clock.lines import Pattern
 from docom.compressors import Identity
 from docom.conditions import Clock
-from docom.conditions.clock import PACKET
+from docom.conditions.clock_settings import PACKET
 from docom.consensus import channel_gossip
 from docom.experiment import Experiment
 from docom.inner import SGD

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from docom.sites.attendance import Attendance
 from docom.sites.connections import Connections
-from docom.sites.events import Events
+from docom.sites.journal import Events
 from docom.sites.post import FACTS, new_session
 from docom.sites.rereading import Rereading
 from docom.sites.site import Site

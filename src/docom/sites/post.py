@@ -17,8 +17,8 @@ from torch import Tensor
 from docom import __version__, wire
 from docom.runfolder import write_whole
 from docom.sites.connections import Connections
-from docom.sites.events import Events
 from docom.sites.exchange import Exchange
+from docom.sites.journal import Events
 from docom.sites.site import Site
 from docom.sites.streams import Mark, OtherHistory, Piece
 from docom.team.talk import TALK

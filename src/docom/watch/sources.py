@@ -9,10 +9,10 @@ from typing import Any
 from docom.config import parse_yaml
 from docom.records import Record
 from docom.runfolder import RunFolder
-from docom.sites import check, events, now
+from docom.sites import check, journal, now
 
 MOST_SITES = 64
-FILES = (events.FILE, now.FILE, "metrics.jsonl")
+FILES = (journal.FILE, now.FILE, "metrics.jsonl")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Source:
     @property
     def events(self) -> list[dict[str, Any]]:
         """What has happened, in the order of time."""
-        found = [event for event in events.read(self.folder) if isinstance(event.get("time"), int | float)]
+        found = [event for event in journal.read(self.folder) if isinstance(event.get("time"), int | float)]
         return sorted(found, key=lambda event: float(event["time"]))
 
     @property
