@@ -30,6 +30,13 @@ def test_every_method_has_as_many_trials_and_no_two_are_equal() -> None:
             assert len({json.dumps(trial, sort_keys=True) for trial in trials}) == 3, setting.name
 
 
+def test_every_method_takes_as_many_inner_steps() -> None:
+    for size in SIZES.values():
+        for setting in CATALOGUE.values():
+            own = setting.fitted(size)
+            assert own.every * own.rounds == size.every * size.rounds or size is TINY, setting.name
+
+
 def test_the_most_telling_methods_are_in_the_catalogue() -> None:
     assert set(FIRST) <= set(CATALOGUE)
     assert len(set(FIRST)) == len(FIRST)

@@ -102,9 +102,10 @@ def test_small_tensors_whole_give_the_mean(where: tuple[str, int]) -> None:
         assert not channel.error.any()
 
 
-def test_as_it_is_written() -> None:
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_as_it_is_written(decay: float) -> None:
     """On a path of three whose root is in the middle, by hand."""
-    channel, _ = opened(docom.network("path", 3), "mean-tree:2")
+    channel, _ = opened(docom.network("path", 3), f"mean-tree:2,decay={decay}")
     code = Bins(2).bind(LAYOUT, torch.float64)
 
     def coded(row: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ def test_as_it_is_written() -> None:
     for t in range(4):
         x = rows(3, t)
         result = channel.mean(x)
-        error += x
+        error = decay * error + x
         left, right = coded(error[0]), coded(error[2])
         error[0] -= left
         error[2] -= right
@@ -170,14 +171,27 @@ def test_sparse_sums_send_a_few_entries_of_every_tile() -> None:
 
 @pytest.mark.parametrize(
     ("spelling", "expected"),
-    [("mean-tree", MeanTree()), ("mean-tree:3,whole=64", MeanTree(3, 64)), ("mean-tree:k=64", MeanTree(k=64))],
+    [
+        ("mean-tree", MeanTree()),
+        ("mean-tree:3,whole=64", MeanTree(3, 64)),
+        ("mean-tree:k=64", MeanTree(k=64)),
+        ("mean-tree:k=64,decay=0.9", MeanTree(k=64, decay=0.9)),
+    ],
 )
 def test_spellings(spelling: str, expected: MeanTree) -> None:
     assert parse_gossip(spelling) == expected
 
 
 @pytest.mark.parametrize(
-    "spelling", ["mean-tree:5", "mean-tree:0", "mean-tree:2,whole=-1", "mean-tree:2,rank=1", "mean-tree:k=0"]
+    "spelling",
+    [
+        "mean-tree:5",
+        "mean-tree:0",
+        "mean-tree:2,whole=-1",
+        "mean-tree:2,rank=1",
+        "mean-tree:k=0",
+        "mean-tree:2,decay=2",
+    ],
 )
 def test_wrong_spellings(spelling: str) -> None:
     with pytest.raises(ValueError, match="mean-tree"):

@@ -127,7 +127,7 @@ def _do(jobs: list[Job], given: argparse.Namespace, results: dict[str, Any]) -> 
     with Progress(*columns) as progress:
         everything = progress.add_task("runs", total=len(waiting))
         for setting, trial, mixed, seed in waiting:
-            bar = progress.add_task(f"{setting.label}, {DATA[mixed]}", total=size.rounds)
+            bar = progress.add_task(f"{setting.label}, {DATA[mixed]}", total=setting.fitted(size).rounds)
             if time.monotonic() > given.started + 60 * given.minutes:
                 return
             run = measure(

@@ -54,7 +54,7 @@ def main() -> None:
 
 def cost(setting: Setting, work: Task, rounds: int, device: str) -> dict[str, Any]:
     """Quartiles of the seconds of inner steps and of all else in a round, and of their ratio."""
-    size, trial = work.size, setting.trials(work.size)[0]
+    size, trial = setting.fitted(work.size), setting.trials(work.size)[0]
     outer = {name: value for name, value in trial.items() if name != "rate"}
     training = Experiment(
         work.problem, docom.ALGORITHMS[setting.algorithm](**outer), topology=setting.topology, compressor=setting.compressor,

@@ -87,7 +87,7 @@ def measure(
     folder: Path | None = None,
 ) -> dict[str, Any]:
     """The curve of one run; ``step`` is told of every round. A run whose numbers are no longer finite says so."""
-    work, started = task(size, mixed, folder), time.perf_counter()
+    work, started, size = task(size, mixed, folder), time.perf_counter(), setting.fitted(size)
     curve: list[dict[str, Any]] = []
     looks = {round(size.rounds * (i + 1) / size.looks) for i in range(size.looks)}
     finite = True
@@ -128,7 +128,7 @@ class AllReduce(Experiment):
 
 
 def _rounds(setting: Setting, trial: dict[str, Any], work: Task, seed: int, device: str) -> Rounds:
-    size = work.size
+    size = setting.fitted(work.size)
     everywhere = setting.algorithm == "allreduce-adamw"
     outer = {name: value for name, value in trial.items() if name != "rate"}
     method = docom.AllReduceSGD(lr=1.0) if everywhere else docom.ALGORITHMS[setting.algorithm](**outer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 DATA = ("one source", "mixed")
@@ -71,6 +71,13 @@ class Setting:
     outer: dict[str, Any] = field(default_factory=dict)
     other: dict[str, Any] = field(default_factory=dict)
     times: float | None = None
+    every: int | None = None
+
+    def fitted(self, size: Size) -> Size:
+        """The size with this setting's own inner steps between messages."""
+        if self.every is None:
+            return size
+        return replace(size, every=self.every, rounds=size.rounds * size.every // self.every)
 
     @property
     def family(self) -> str:
@@ -129,6 +136,15 @@ CATALOGUE = {
                 outer={"lr": 0.7, "momentum": 0.5}, other={"lr": 1.0, "momentum": 0.3}),
         Setting("streaming-sparse", "Streaming DiLoCo, 2 fragments, sparse averages", "streaming-diloco",
                 "mean-topk:64,rule=senders", outer={"lr": 1.0, "momentum": 0.3, "fragments": 2}, other={"lr": 0.7}),
+        # Fewer entries, more often, in shorter indices.
+        Setting("sparse-24-15", "SparseLoCo, 24 entries every 15 steps, short indices", "sparseloco",
+                "mean-topk:24,rule=senders,indices=short", outer={"lr": 1.0}, other={"lr": 0.7}, every=15),
+        Setting("sparse-32-15", "SparseLoCo, 32 entries every 15 steps, short indices", "sparseloco",
+                "mean-topk:32,rule=senders,indices=short", outer={"lr": 1.0}, other={"lr": 0.7}, every=15),
+        Setting("sparse-40", "SparseLoCo, 40 entries, decay 0.8, short indices", "sparseloco",
+                "mean-topk:40,rule=senders,indices=short,decay=0.8", outer={"lr": 1.0}, other={"lr": 0.7}),
+        Setting("sparseloco-decay0.9", "SparseLoCo, over senders, decay 0.9", "sparseloco",
+                "mean-topk:64,rule=senders,decay=0.9", outer={"lr": 1.0}, other={"lr": 0.7}),
         # The largest entries, added up and cut again at every agent of a tree of the ring's links.
         Setting("sparse-tree-64", "SparseLoCo's entries, summed over a tree", "sparseloco", "mean-tree:k=64",
                 outer={"lr": 2.0}, other={"lr": 4.0}),
@@ -136,6 +152,8 @@ CATALOGUE = {
                 outer={"lr": 2.0}, other={"lr": 1.0}),
         Setting("sparse-tree-m", "DiLoCo's momentum, SparseLoCo's entries over a tree", "diloco", "mean-tree:k=64",
                 outer={"lr": 1.0, "momentum": 0.5}, other={"lr": 0.7, "momentum": 0.8}),
+        Setting("sparse-tree-256-exp", "256 of 4,096 entries summed over a tree, decay 0.9, exponential", "sparseloco",
+                "mean-tree:k=256,decay=0.9", "exponential", outer={"lr": 4.0}, other={"lr": 8.0}),
         # A few bits of every number over a tree of the ring's links, a part of the model in every round.
         Setting("stream-2bit-4", "Streaming DiLoCo, 4 fragments, 2 bits, tree", "streaming-diloco", "mean-tree:2",
                 outer={"lr": 1.0, "momentum": 0.6, "fragments": 4}, other={"lr": 0.7, "momentum": 0.8}),
@@ -152,6 +170,13 @@ CATALOGUE = {
                 outer={"lr": 1.0, "momentum": 0.6, "fragments": 4}, other={"lr": 0.7, "momentum": 0.8}),
         Setting("diloco-2bit", "DiLoCo, 2 bits, tree", "diloco", "mean-tree:2",
                 outer={"lr": 0.7, "momentum": 0.9}, other={"lr": 1.0, "momentum": 0.5}),
+        Setting("diloco-2bit-exp", "DiLoCo, 2 bits, tree, exponential", "diloco", "mean-tree:2", "exponential",
+                outer={"lr": 1.0, "momentum": 0.5}, other={"lr": 0.7, "momentum": 0.9}),
+        Setting("diloco-1bit-exp", "DiLoCo, 1 bit, tree, exponential", "diloco", "mean-tree:1", "exponential",
+                outer={"lr": 1.0, "momentum": 0.5}, other={"lr": 0.7, "momentum": 0.9}),
+        Setting("stream-2bit-4-10", "Streaming DiLoCo, 4 fragments, 2 bits, tree, exponential, every 10 steps",
+                "streaming-diloco", "mean-tree:2", "exponential",
+                outer={"lr": 1.0, "momentum": 0.6, "fragments": 4}, other={"lr": 0.7, "momentum": 0.8}, every=10),
         Setting("ckgt-2bit-ring", "compressed K-GT, 2 bits, ring", "compressed-k-gt", "bins:2",
                 outer={"lr": 1.0, "gamma": 0.6}, other={"gamma": 0.3}),
         Setting("gasloc-2bit-ring", "GASLoC, 2 bits, ring", "gasloc", "bins:2",

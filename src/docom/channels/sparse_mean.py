@@ -29,6 +29,13 @@ from docom.weights import relay_plan
 RULES = ("all", "senders")
 
 
+def check_decay(decay: object) -> None:
+    """Refuse what is no share."""
+    number = isinstance(decay, int | float) and not isinstance(decay, bool)
+    if not (number and 0 <= decay <= 1):  # type: ignore[operator]  # mypy does not look behind `number`
+        raise ValueError(f"decay is the share of what was not sent that remains, from 0 to 1, got {decay!r}")
+
+
 @dataclass(frozen=True)
 class MeanTopK(Gossip):
     """The average of the largest entries of every agent's tiles, with error feedback (SparseLoCo's messages).
@@ -54,9 +61,7 @@ class MeanTopK(Gossip):
     kinds: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self) -> None:
-        number = isinstance(self.decay, int | float) and not isinstance(self.decay, bool)
-        if not (number and 0 <= self.decay <= 1):
-            raise ValueError(f"decay is the share of what was not sent that remains, from 0 to 1, got {self.decay!r}")
+        check_decay(self.decay)
         if self.rule not in RULES:
             raise ValueError(f'rule is "all" or "senders", got {self.rule!r}')
         self.code  # noqa: B018 - refuses what it cannot take

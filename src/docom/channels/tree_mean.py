@@ -2,11 +2,11 @@
 
 With ``E_i`` what agent i still owes, its children's messages included, and Q a compressor::
 
-    E_i <- E_i + x_i + sum of the children's messages ;   q_i = Q(E_i) ;   E_i <- E_i - q_i ;   q_i goes to the agent above
+    E_i <- decay E_i + x_i + sum of the children's messages ;   q_i = Q(E_i) ;   E_i <- E_i - q_i ;   q_i goes to the agent above
 
 The mean is taken for ``q_root / n``, which the root sends down, the same bits for all. A round is 2 (n - 1) messages on any
 connected graph, less than two for each agent. What rounding has changed stays with the agent that has rounded and goes
-with its next message, so that nothing is lost on the way.
+with its next message, so that with a decay of 1, the default, nothing is lost on the way.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.channels.opening import Gossip, Opening
+from docom.channels.sparse_mean import check_decay
 from docom.compressors import Bins, ChunkTopK, NonFinite, Stamp
 from docom.layout import Layout
+from docom.numerics import combine
 from docom.transports import Pending, Place
 from docom.weights import Tree
 
@@ -34,17 +36,20 @@ class MeanTree(Gossip):
     bits, whole: of the code, see `docom.compressors.Bins`.
     k: send instead only the k largest entries of every tile of 64 x 64, in `docom.compressors.ChunkTopK`'s code with short
         indices. What an agent cuts from the sum of its own entries and its children's, it keeps for the next message.
+    decay: the share of what was kept that remains for the next message; 1 loses nothing.
     """
 
     bits: int = 2
     whole: int = 0
     k: int | None = None
+    decay: float = 1.0
 
     name: ClassVar[str] = "mean-tree"
     example: ClassVar[str] = "mean-tree:2"
     kinds: ClassVar[tuple[str, ...]] = ("mean",)
 
     def __post_init__(self) -> None:
+        check_decay(self.decay)
         self.code  # noqa: B018 - refuses what it cannot take
 
     @property
@@ -54,7 +59,7 @@ class MeanTree(Gossip):
 
     def open(self, at: Opening) -> TreeMeanChannel:
         """See `Gossip.open`."""
-        return TreeMeanChannel(at, self.code)
+        return TreeMeanChannel(at, self.code, self.decay)
 
     def contraction(self, layout: Layout, dtype: torch.dtype) -> float | None:
         """See `Gossip.contraction`: the code's."""
@@ -64,9 +69,9 @@ class MeanTree(Gossip):
 class TreeMeanChannel(Channel):
     """`mean` returns the same average for all agents; what rounding has changed is kept by those who have rounded."""
 
-    def __init__(self, at: Opening, code: Bins | ChunkTopK) -> None:
+    def __init__(self, at: Opening, code: Bins | ChunkTopK, decay: float = 1.0) -> None:
         super().__init__(at.variable, at.transport)
-        self.bound, self.key, self.n = code.bind(at.layout, at.dtype), at.key, at.network.n
+        self.bound, self.key, self.n, self.decay = code.bind(at.layout, at.dtype), at.key, at.network.n, decay
         self.tree = Tree(at.network)
         self.mine = {agent: row for row, agent in enumerate(at.transport.agents.tolist())}
         self.exchanges = max(1, 2 * len(self.tree.up))
@@ -81,7 +86,7 @@ class TreeMeanChannel(Channel):
     def begin_mean(self, x: Tensor) -> Pending[Tensor]:
         """See `Channel.begin_mean`: the agents farthest from the root send, the others when they are waited for."""
         self.inspect(x)
-        self.error += x
+        combine(self.error, (self.decay, self.error), (1, x))
         round = self.rounds
         self.count()
         waiting = [self._upwards(0, round)] if self.tree.up else []
