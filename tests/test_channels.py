@@ -30,7 +30,7 @@ from docom.channels import (
 from docom.compressors import COMPRESSORS, Identity, Stamp, parse
 from docom.layout import Layout
 from docom.transports import Code, InProcess, Pending, Place
-from docom.transports.base import Links
+from docom.transports.base import Add, Links
 from docom.weights import Network
 
 SETTLED = settings(deadline=None, max_examples=15)
@@ -323,7 +323,7 @@ class Replay:
         assert torch.equal(rows, torch.stack([carried[end] for end in ends]))
         return Pending.of(torch.stack([carried[j, i] for i, j in ends]))
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
+    def reduce(self, rows: Tensor, add: Add, place: Place | None = None) -> Pending[Tensor]:
         raise NotImplementedError
 
 
@@ -651,10 +651,10 @@ def test_a_transport_serves_one_set_of_ends_after_another() -> None:
             del own
 
 
-def test_gather_and_exchange_are_there_at_once() -> None:
+def test_sums_and_exchanges_are_there_at_once() -> None:
     transport = InProcess((1, 1))
     x = rows(2, 0)
-    assert transport.gather(x).wait() is x
+    assert torch.equal(transport.reduce(x, lambda everyone: everyone.sum(dim=0, keepdim=True)).wait(), x[:1] + x[1:])
     bound = Identity().bind(LAYOUT, torch.float64)
     assert transport.exchange(bound, x).wait() is x
     assert transport.agents.tolist() == transport.senders.tolist() == [0, 1]

@@ -84,6 +84,17 @@ def test_bytes_really_sent_are_those_of_the_simulator_and_a_header_a_message(tra
             assert 0 < payloads < counts["wire_bytes"], case
 
 
+def test_an_average_sends_two_vectors_a_process_in_two_exchanges(traffic: dict[str, Any]) -> None:
+    """Each process adds up an equal part of the entries; the last part is filled up with zeros."""
+    counts, world = traffic["average"], traffic["world"]
+    part = 4 * -(-counts["dimension"] // world)
+    assert counts["messages"] == counts["rounds"] * (world - 1) * (AGENTS + world)  # parts of rows, then sums
+    assert counts["sent"] == counts["messages"] * (HEADER_SIZE + part)
+    if world == AGENTS:
+        more = counts["sent"] - HEADER_SIZE * counts["messages"] - counts["wire_bytes"]
+        assert 0 <= more < 2 * (world - 1) * world * 4 * counts["rounds"]
+
+
 def test_all_processes_meet_after_the_same_step(traffic: dict[str, Any]) -> None:
     """Whoever asks, and whenever: all stop at one step, and not before it can be known everywhere."""
     check_meetings(traffic["meetings"], traffic["world"])

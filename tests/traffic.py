@@ -49,6 +49,7 @@ def counted(team: Processes, algorithm: docom.Algorithm, compressor: str) -> dic
         "wire_bytes": training.channels.wire_bytes,
         "rounds": rounds,
         "ends": sum(graph.degrees),
+        "dimension": small_problem().dimension,
     }
 
 
@@ -93,6 +94,7 @@ def main() -> None:
         found["cases"] = {f"docom {how}": counted(team, adapted(METHODS["docom"], how), how) for how in COMPRESSORS}
         found["cases"]["sparse averages"] = counted(team, docom.AllReduceSGD(lr=0.01), "mean-topk:2,chunk=3")
         found["cases"]["gt-hsgd"] = counted(team, METHODS["gt-hsgd"], "none")
+        found["average"] = counted(team, docom.AllReduceSGD(lr=0.01), "none")
         found["overlap"] = {name: ahead(team, method) for name, method in METHODS.items()}
     assert AGENTS == 7
     if team.leads:

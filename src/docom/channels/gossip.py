@@ -208,7 +208,7 @@ class UncompressedChannel(Channel):
 
 
 class MeanChannel(Channel):
-    """An all-reduce, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
+    """An all-reduce, ``2 (n - 1) / n`` vectors per agent; sums are taken in the order of the agents, the same bits everywhere."""
 
     follows_changes = True  # an all-reduce does not use the network's links
     repairs: ClassVar[bool] = True  # all wait until it is complete
@@ -235,11 +235,12 @@ class MeanChannel(Channel):
         self.inspect(x)
         if self.average is None:
             self.average = torch.empty_like(x)
-        out, sent = self.average, self.transport.gather(x, self.place)
+        out, sent = self.average, self.transport.reduce(x, self._of_all, self.place)
         self.count()
-        return sent.then(
-            lambda everyone: out.copy_(mix(torch.empty_like(everyone[:1]), everyone, self.by).expand_as(out))
-        )
+        return sent.then(lambda average: out.copy_(average.expand_as(out)))
+
+    def _of_all(self, everyone: Tensor) -> Tensor:
+        return mix(torch.empty_like(everyone[:1]), everyone, self.by)
 
 
 def bytes_per_round(bound: Bound, network: Network) -> int:

@@ -75,9 +75,9 @@ class LowRankMeanChannel(LowRankChannel):
         super().__init__(at, sides, values, matrices, everyone)
         average = _AllReduce if over == "allreduce" else _Exchanges
         self.average: _AllReduce | _Exchanges = average(at.network, at.transport)
-        words, bits = self.words(), torch.finfo(self.wire).bits
+        words, bits = self.words(), self.average.bits(self.wire)
         self.exchanges = self.average.exchanges * (self.sides if matrices.blocks else 1)
-        self.bits_per_round = words * self.average.vectors * (16 if bits == 16 else 32)
+        self.bits_per_round = words * self.average.vectors * min(bits, 32)
         self.bytes_per_round = round(words * self.average.messages * bits / 8)
         self.error = torch.zeros(len(everyone), at.layout.dimension, dtype=at.dtype, device=everyone.device)
         self.result = torch.zeros_like(self.error)
@@ -149,19 +149,30 @@ class LowRankMeanChannel(LowRankChannel):
 
 
 class _AllReduce:
-    """The sum in agent order, counted as the ring algorithm's ``2 (n - 1) / n`` vectors per agent."""
+    """The sum in agent order, ``2 (n - 1) / n`` vectors per agent; of bf16 numbers in float32."""
 
     def __init__(self, network: Network, transport: Transport) -> None:
         n = network.n
         self.transport, self.exchanges = transport, 1
         self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
 
+    def bits(self, wire: torch.dtype) -> int:
+        """Of a number on its way, in the mean: parts of rows go one way, their sums the other."""
+        return (torch.finfo(wire).bits + torch.finfo(_summed(wire)).bits) // 2
+
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
-        everyone = self.transport.gather(rows, place).wait().to(torch.promote_types(rows.dtype, torch.float32))
-        total = everyone[0]
-        for row in everyone[1:]:
+        return self.transport.reduce(rows, self._average, place).wait().expand(len(rows), -1)
+
+    def _average(self, everyone: Tensor) -> Tensor:
+        rows = everyone.to(_summed(everyone.dtype))
+        total = rows[:1]
+        for row in rows[1:]:
             total = total + row
-        return (total / len(everyone)).expand(len(rows), -1)
+        return total / len(everyone)
+
+
+def _summed(wire: torch.dtype) -> torch.dtype:
+    return torch.promote_types(wire, torch.float32)
 
 
 class _Exchanges:
@@ -172,6 +183,10 @@ class _Exchanges:
         self.steps = [_Exchange(matrix, transport) for matrix in matrices]
         self.exchanges, self.vectors = len(matrices), len(matrices)
         self.messages = sum(len(_links(matrix)) for matrix in matrices)
+
+    def bits(self, wire: torch.dtype) -> int:
+        """Of a number on its way."""
+        return torch.finfo(wire).bits
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
         return self.steps[number](rows, place)

@@ -12,7 +12,7 @@ from docom.clock.compute import Numbers
 from docom.clock.lines import Pattern
 from docom.clock.timeline import Timeline
 from docom.transports import InProcess, Pending
-from docom.transports.base import Code, Links, Place, Relays
+from docom.transports.base import Add, Code, Links, Place, Relays
 from docom.weights import Network
 
 START = Place()
@@ -54,10 +54,10 @@ class TimedTransport(InProcess):
         self.timeline.exchange(self._pattern(ends, ends), float(rows.shape[1] * rows.element_size()))
         return super().swap(rows, ends, place)
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
-        """See `Transport.gather`: a ring all-reduce."""
+    def reduce(self, rows: Tensor, add: Add, place: Place | None = None) -> Pending[Tensor]:
+        """See `Transport.reduce`: a ring all-reduce."""
         self.timeline.all_reduce(self._ring, float(rows.shape[1] * rows.element_size()))
-        return super().gather(rows, place)
+        return super().reduce(rows, add, place)
 
     def relay(
         self,

@@ -15,7 +15,7 @@ from docom.layout import Layout
 from docom.problems import Problem
 from docom.problems.base import Evaluation
 from docom.transports import InProcess, Pending, Place
-from docom.transports.base import Code, Links, Relays
+from docom.transports.base import Add, Code, Links, Relays
 from docom.weights import Network
 
 START = Place()
@@ -68,11 +68,11 @@ class TapedTransport(InProcess):
         self.timeline.send(tuple(ends), place, float(rows.shape[1] * rows.element_size()))
         return super().swap(rows, ends, place)
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
-        """See `Transport.gather`."""
+    def reduce(self, rows: Tensor, add: Add, place: Place | None = None) -> Pending[Tensor]:
+        """See `Transport.reduce`."""
         size = float(rows.shape[1] * rows.element_size())
         self.timeline.entries.append(("all-reduce", (place or START).variable, size))
-        return super().gather(rows, place)
+        return super().reduce(rows, add, place)
 
     def relay(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,9 @@ class Code(Protocol):
 
     def decode(self, buffers: Sequence[Any]) -> Any:
         """The inverse."""
+
+
+Add = Callable[[Tensor], Tensor]  # of rows to one row
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,11 @@ class Transport(Protocol):
     def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place = ...) -> Pending[Tensor]:
         """Row e goes from agent ``ends[e][0]`` to its neighbour ``ends[e][1]``; returns the rows that those neighbours send."""
 
-    def gather(self, rows: Tensor, place: Place = ...) -> Pending[Tensor]:
-        """The rows of all agents, in agent order."""
+    def reduce(self, rows: Tensor, add: Add, place: Place = ...) -> Pending[Tensor]:
+        """``add`` of the rows of all agents, in agent order: one row, the same at all agents.
+
+        add: works entry by entry; it may be given some of the entries at a time.
+        """
 
     def relay(
         self, code: Code, message: Any, hops: Relays, place: Place = ..., origins: Sequence[int] | None = None

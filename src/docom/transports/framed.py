@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from docom import wire
-from docom.transports.base import Code, FrameRefused, Links, PeerLost, Place, Relays
+from docom.transports.base import Add, Code, FrameRefused, Links, PeerLost, Place, Relays
 from docom.transports.messages import moved
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
@@ -118,22 +119,41 @@ class Framed:
 
         return self._trade(outgoing, senders, width, place, everybody).then(placed)
 
-    def gather(self, rows: Tensor, place: Place = START) -> Pending[Tensor]:
-        """See `Transport.gather`: every process sends its agents' rows to all others."""
-        everyone = rows.new_empty(sum(map(len, self.routes.blocks)), rows.shape[1])
-        everyone[self.agents] = rows
-        frames = [
-            self._frame(row_to_bytes(row), agent, place) for agent, row in zip(self.routes.agents, rows, strict=True)
-        ]
-        senders = {other: list(block) for other, block in enumerate(self.routes.blocks) if other != self.rank}
-        outgoing = dict.fromkeys(senders, frames)
+    def reduce(self, rows: Tensor, add: Add, place: Place = START) -> Pending[Tensor]:
+        """See `Transport.reduce`: every process adds up an equal part of the entries of all rows, and sends the others the sum.
 
-        def placed(came: Came) -> Tensor:
+        Twice an all-reduce's share of a row is sent, as in a ring, but over two exchanges, and each sum has one order.
+        """
+        width = -(-rows.shape[1] // self.world)
+        parts = functional.pad(rows, (0, width * self.world - rows.shape[1])).split(width, dim=1)
+        others = [other for other in range(self.world) if other != self.rank]
+        mine, blocks = parts[self.rank], self.routes.blocks
+
+        def trade(frames: Mapping[int, list[bytes]], senders: Mapping[int, list[int]], like: Tensor) -> Pending[Came]:
+            return self._trade(frames, senders, width * like.element_size(), place, False)
+
+        first = trade(
+            {other: self._frames(parts[other], self.routes.agents, place) for other in others},
+            {other: list(blocks[other]) for other in others},
+            rows,
+        )
+
+        def summed(came: Came) -> Tensor:
+            everyone = mine.new_empty(sum(map(len, blocks)), width)
+            everyone[self.agents] = mine
             for agent, payload in came:
-                everyone[agent] = self._row(payload, rows, agent)
-            return everyone
+                everyone[agent] = self._row(payload, mine, agent)
+            own = add(everyone)
+            sums = {blocks[self.rank][0]: own}
+            frames = self._frames(own, list(sums), place)
+            sent = trade(dict.fromkeys(others, frames), {other: [blocks[other][0]] for other in others}, own)
+            sums |= {agent: self._row(payload, own, agent)[None] for agent, payload in sent.wait()}
+            return torch.cat([sums[agent] for agent in sorted(sums)], dim=1)[:, : rows.shape[1]]
 
-        return self._trade(outgoing, senders, rows.shape[1] * rows.element_size(), place, False).then(placed)
+        return first.then(summed)
+
+    def _frames(self, rows: Tensor, agents: Sequence[int], place: Place) -> list[bytes]:
+        return [self._frame(row_to_bytes(row), agent, place) for agent, row in zip(agents, rows, strict=True)]
 
     def relay(
         self, code: Code, message: Any, hops: Relays, place: Place = START, origins: Sequence[int] | None = None

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from docom.transports.base import Code, Links, Place, Relays
+from docom.transports.base import Add, Code, Links, Place, Relays
 from docom.transports.pending import Pending
 
 
@@ -58,9 +58,9 @@ class InProcess:
             known = self._returns[id(ends)] = ends, torch.tensor(back, dtype=torch.int64, device=rows.device)
         return Pending.of(rows[known[1]])
 
-    def gather(self, rows: Tensor, place: Place | None = None) -> Pending[Tensor]:
-        """See `Transport.gather`."""
-        return Pending.of(rows)
+    def reduce(self, rows: Tensor, add: Add, place: Place | None = None) -> Pending[Tensor]:
+        """See `Transport.reduce`."""
+        return Pending.of(rows).then(add)
 
     def relay(
         self,

@@ -227,4 +227,4 @@ class LinkTransport(ABC):
             "over all sites, low rank by edges and relays need all of them: choose another method or compressor, or mode: wait"
         )
 
-    exchange = heard = swap = gather = relay = _refuse
+    exchange = heard = swap = reduce = relay = _refuse
