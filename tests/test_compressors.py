@@ -289,6 +289,34 @@ def test_messages_move_to_another_device(spelling: str) -> None:
     assert_same_message(moved(received, torch.device("cpu")), received)
 
 
+@every
+def test_messages_of_a_gpu_are_the_bytes_of_a_cpu(spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are packed where they are, and bytes that are tensors: the same bytes, and what is damaged is refused alike."""
+    layout = Layout(((6, 5), (10,)))
+    bound, who = parse(spelling).bind(layout, torch.float32), stamp(2)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(2, layout.dimension))).float()
+    message = bound.compress(x, None, who, bound.memory(who.agents))
+    buffers = bound.encode(message)
+    monkeypatch.setattr("docom.compressors.codecs.stays", lambda rows: True)
+    assert bound.encode(message) == buffers
+    assert bound.decodes_tensors
+    there = [torch.frombuffer(bytearray(buffer), dtype=torch.uint8) for buffer in buffers]
+    assert_same_message(bound.decode(there), bound.decode(buffers))
+    draw = np.random.default_rng(1)
+    for _ in range(20):
+        received = damaged(buffers[0], draw)
+        answers = []
+        for buffer in (
+            received,
+            torch.frombuffer(bytearray(received) or bytearray(1), dtype=torch.uint8)[: len(received)],
+        ):
+            try:
+                answers.append(bound.encode(bound.decode([buffer])))
+            except wire.WireError:
+                answers.append([])
+        assert answers[0] == answers[1]
+
+
 def test_containers_whose_tensors_would_stay_behind_are_refused() -> None:
     with pytest.raises(TypeError, match="got dict; its tensors cannot be moved"):
         moved((torch.ones(1), {"values": torch.ones(1)}), torch.device("meta"))

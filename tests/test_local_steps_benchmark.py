@@ -13,12 +13,12 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.local_steps import page  # noqa: E402
+from benchmarks.local_steps import cost, page  # noqa: E402
 from benchmarks.local_steps.__main__ import main  # noqa: E402
 from benchmarks.local_steps.corpus import shards, sources, windows  # noqa: E402
-from benchmarks.local_steps.measuring import inner, measure, task  # noqa: E402
+from benchmarks.local_steps.measuring import inner, measure, task, transformer  # noqa: E402
 from benchmarks.local_steps.model import Transformer, loss  # noqa: E402
-from benchmarks.local_steps.settings import CATALOGUE, FIRST, SIZES  # noqa: E402
+from benchmarks.local_steps.settings import CATALOGUE, FIRST, LARGE, SIZES  # noqa: E402
 
 TINY = SIZES["tiny"]
 
@@ -51,6 +51,35 @@ def test_products_in_bf16_change_gradients_little() -> None:
         assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
         found.append(torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]))
     assert 0 < float((found[1] - found[0]).norm()) < 0.03 * float(found[0].norm())
+
+
+def test_124M_has_the_parameters_of_gpt_2_without_biases() -> None:
+    size = LARGE["124M"]
+    with torch.device("meta"):
+        module = transformer(size)
+    blocks = size.blocks * (12 * size.width**2 + 2 * size.width)
+    assert sum(p.numel() for p in module.parameters()) == blocks + (50_257 + 1024 + 1) * size.width
+    assert size.batch * size.context == 64 * 1024
+
+
+def test_the_fused_form_is_the_same_model() -> None:
+    tokens = torch.arange(2 * 17).reshape(2, 17).to(torch.uint8) * 7
+    found = []
+    for fused in (False, True):
+        module = Transformer(16, 2, 2, 16, fused=fused).double()
+        module.precision = torch.float64
+        for block in module.blocks:
+            block.precision = torch.float64
+        loss(module(tokens[:, :-1]), tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
+        found.append(torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-13)
+
+
+def test_a_larger_table_is_looked_up() -> None:
+    with pytest.raises(ValueError, match="set fused"):
+        Transformer(16, 1, 2, 16, vocabulary=1000)
+    module = Transformer(16, 1, 2, 16, vocabulary=1000, fused=True)
+    assert module(torch.full((1, 16), 255, dtype=torch.uint8)).shape == (1, 16, 1000)
 
 
 def test_windows_overlap_by_the_byte_that_is_predicted() -> None:
@@ -121,6 +150,34 @@ def test_an_interrupted_benchmark_goes_on_and_the_report_needs_no_run(
     assert capsys.readouterr().out.strip() == page.tables(results).strip()
     assert "SparseLoCo, over all" in page.tables(results)
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_the_cost_of_a_round_is_scaled_and_measured_again_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "cost.json"
+
+    def called(*words: str) -> list[dict[str, Any]]:
+        given = ["cost", "--size", "tiny", "--out", str(out), "--warm-up", "0", "--rounds", "2", *words]
+        monkeypatch.setattr(sys, "argv", given)
+        cost.main()
+        return json.loads(out.read_text())["runs"]  # type: ignore[no-any-return]
+
+    called("--methods", "diloco,stream-2bit-4", "--inner-steps", "1")
+    called("--methods", "diloco", "--agents", "1", "--windows", "1", "--inner-steps", "1")
+    runs = called("--methods", "diloco", "--inner-steps", "1")
+    assert [(run["setting"], run["agents"], run["windows"]) for run in runs] == [
+        ("stream-2bit-4", 8, 2), ("diloco", 1, 1), ("diloco", 8, 2)
+    ]  # fmt: skip
+    for run in runs:
+        assert run["scaled to"] == TINY.every
+        assert 0 < run["inner"][0] <= run["inner"][1] <= run["inner"][2]
+        assert run["ratio"][0] <= run["other"][2] / run["inner"][0]
+    capsys.readouterr()
+    assert called("--report") == runs
+    shown = capsys.readouterr().out
+    assert shown.count("| DiLoCo |") == 2
+    assert "1 inner steps in a round, their time scaled to 2" in shown
 
 
 def test_unknown_methods_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,24 @@ def test_sparse_rows_are_added_as_the_definition_does(dtype: torch.dtype) -> Non
         torch.testing.assert_close(getattr(gpu, kind)(values), getattr(plain, kind)(values))
 
 
+@pytest.mark.parametrize("start", [0, 13])
+@pytest.mark.parametrize(("width", "kind"), [
+    (1, torch.bool), (2, torch.uint8), (3, torch.uint8), (5, torch.int32), (12, torch.int32), (24, torch.int64),
+])  # fmt: skip
+def test_codes_are_packed_as_the_definition_does(width: int, kind: torch.dtype, start: int) -> None:
+    draw = torch.Generator().manual_seed(width)
+    codes = torch.randint(2**width, (2, 1500), generator=draw).to(DEVICE, kind)
+    packed = gpu.pack_codes(codes, width, start, False)
+    assert torch.equal(packed, plain.pack_codes(codes, width, start, False))
+    found = gpu.unpack_codes(packed, 1500, width, start, False)
+    assert torch.equal(found, codes.to(found.dtype))
+    if 2 <= width <= 12:
+        levels = ((codes.to(torch.int16) >> 1) * (1 - 2 * (codes.to(torch.int16) & 1))).contiguous()
+        packed = gpu.pack_codes(levels, width, start, True)
+        assert torch.equal(packed, plain.pack_codes(levels, width, start, True))
+        assert torch.equal(gpu.unpack_codes(packed, 1500, width, start, True), levels)
+
+
 @pytest.mark.slow  # the interpreter takes seconds for each
 @pytest.mark.parametrize("scales", [(1.0, 1.01, 1.02, 1.0), (1.0, 1.3, 0.5, 0.0), (1.0, 1e-6, 1e6, 1e6)])
 @pytest.mark.parametrize("kind", ["distinct", "ties", "crowd"])

@@ -632,6 +632,29 @@ def test_how_many_go_through_a_module_at_once_does_not_show(
     torch.testing.assert_close(at[1], wanted[1], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("width", [1, 2, 100])
+def test_a_given_micro_batch_changes_nothing_but_the_order_of_sums(width: int) -> None:
+    counts, agents, seen = (3, 6, 9), torch.arange(3), []
+    at, samples = random(3, convolving(counts).dimension, seed=91), torch.tensor([[0, 1, 2], [2, 0, 1], [1, 1, 0]])
+    for most in (None, width):
+        problem = convolving(counts)
+        problem.micro_batch = most
+        passes: list[int] = []
+        problem.module.register_forward_hook(
+            lambda module, inputs, outputs, passes=passes: passes.append(len(inputs[0]))
+        )
+        seen.append(problem.gradients([at], samples, agents)[0])
+        if most is not None:
+            assert max(passes[1:]) == min(most, 3), "the first pass is the look at the module"
+    torch.testing.assert_close(seen[1], seen[0], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("width", [0, -1, 1.5, True])
+def test_a_micro_batch_has_samples(width: object) -> None:
+    with pytest.raises(ValueError, match="micro_batch is a number of samples"):
+        ModuleProblem(nn.Linear(3, 2), [(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64))], micro_batch=width)  # type: ignore[arg-type]
+
+
 def test_agents_one_by_one_keep_their_masks_for_both_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docom.problems.module.CONVOLVED", 0)
     problem, agents = dropout_problem(), torch.arange(3)

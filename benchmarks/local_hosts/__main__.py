@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.files import write_json
 from benchmarks.local_hosts.settings import WAYS, Plan
 from benchmarks.slow_links.hosts import DEVICE, Host, hosts, set_rate, why_not
 
@@ -42,9 +43,7 @@ def main() -> None:
         if name in results or (WAYS[name].kind == "torchft" and not given.torchft):
             continue
         results[name] = run(name, Plan(), given.torchft or sys.executable, 60 * given.minutes)
-        beside = given.out.with_suffix(".part")
-        beside.write_text(json.dumps(results, indent=1) + "\n")
-        beside.replace(given.out)
+        write_json(given.out, results)
         print(table({name: results[name]}), flush=True)
     print(table(results))
 

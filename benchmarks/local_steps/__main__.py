@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.files import write_json
 from benchmarks.local_steps import page
 from benchmarks.local_steps.corpus import gather
 from benchmarks.local_steps.measuring import measure, task
@@ -135,19 +136,13 @@ def _do(jobs: list[Job], given: argparse.Namespace, results: dict[str, Any]) -> 
                 given.texts,
             )  # fmt: skip
             results["runs"].append(run)
-            _write(given.out, results)
+            write_json(given.out, results)
             progress.remove_task(bar)
             progress.advance(everything)
 
 
 def _name(setting: str, trial: dict[str, Any], mixed: bool, seed: int) -> str:
     return json.dumps([setting, sorted(trial.items()), mixed, seed])
-
-
-def _write(path: Path, results: dict[str, Any]) -> None:
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(results, indent=1) + "\n")
-    beside.replace(path)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,11 @@ class Task:
         texts = sources(size.agents, size.source_bytes, folder)
         data, self.held_out = shards(list(texts.values()), size.agents, size.context, mixed, size.held_out)
         self.size, self.sources = size, {name: len(text) for name, text in texts.items()}
-        self.module = (
-            Transformer(size.width, size.blocks, size.heads, size.context, getattr(torch, size.precision))
-            if size.blocks
-            else Window(size.width, size.context)
+        self.module = transformer(size) if size.blocks else Window(size.width, size.context)
+        # Passes in parts keep a GPU busy as they are; captured, a step would be tens of thousands of kernels.
+        self.problem = ModuleProblem(
+            self.module, data, loss, capture=size.micro_batch is None, micro_batch=size.micro_batch
         )
-        self.problem = ModuleProblem(self.module, data, loss)
 
     def bits(self, rows: Tensor) -> list[float]:
         """Bits a byte of every row's model on all held-out windows; rows that are equal are computed once."""
@@ -60,6 +59,12 @@ class Task:
             for some in held_out.split(AT_ONCE // self.size.context)
         )
         return total / len(held_out) / math.log(2)
+
+
+def transformer(size: Size) -> Transformer:
+    """The model of a size."""
+    precision = getattr(torch, size.precision)
+    return Transformer(size.width, size.blocks, size.heads, size.context, precision, size.vocabulary, size.fused)
 
 
 @cache

@@ -28,9 +28,9 @@ class Matrix(nn.Linear):
 class Block(nn.Module):
     """Attention and two layers, each after a norm and added to what came in."""
 
-    def __init__(self, width: int, heads: int, deep: int, precision: torch.dtype) -> None:
+    def __init__(self, width: int, heads: int, deep: int, precision: torch.dtype, fused: bool) -> None:
         super().__init__()
-        self.heads, self.precision = heads, precision
+        self.heads, self.precision, self.fused = heads, precision, fused
         self.norms = nn.ModuleList([nn.LayerNorm(width, bias=False) for _ in range(2)])
         self.attend, self.out = Matrix(width, 3 * width), Matrix(width, width)
         self.wide, self.narrow = Matrix(width, 4 * width), Matrix(4 * width, width)
@@ -46,40 +46,60 @@ class Block(nn.Module):
             batch, length, 3, self.heads, width // self.heads
         )
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
-        scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
-        found = scores.masked_fill(mask, -torch.inf).softmax(-1) @ value
+        if self.fused:
+            found = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
+            found = scores.masked_fill(mask, -torch.inf).softmax(-1) @ value
         x = x + self.out(found.transpose(1, 2).reshape(batch, length, width))
         return x + self.narrow(F.gelu(self.wide(self.norms[1](x).to(self.precision))))
 
 
 class Transformer(nn.Module):
-    """Bytes ``[batch, context]`` to scores of the next byte; input and output share their vectors."""
+    """Bytes ``[batch, context]`` to scores of the next byte; input and output share their vectors.
+
+    vocabulary: rows of the table of vectors, of which texts read the first 256.
+    fused: attention in one kernel, which keeps no scores, and vectors looked up. A GPU then may add up gradients in another
+        order in every run; without it runs are repeated to the bit.
+    """
 
     def __init__(
-        self, width: int, blocks: int, heads: int, context: int, precision: torch.dtype = torch.float32
+        self,
+        width: int,
+        blocks: int,
+        heads: int,
+        context: int,
+        precision: torch.dtype = torch.float32,
+        vocabulary: int = BYTES,
+        fused: bool = False,
     ) -> None:
         super().__init__()
+        if vocabulary != BYTES and not fused:
+            raise ValueError("a table with more than 256 rows is looked up; set fused")
         torch.manual_seed(0)
-        self.precision = precision
-        self.byte, self.place = nn.Embedding(BYTES, width), nn.Embedding(context, width)
+        self.precision, self.fused = precision, fused
+        self.byte, self.place = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         for table in (self.byte, self.place):
             nn.init.normal_(table.weight, std=0.02)
-        self.blocks = nn.ModuleList([Block(width, heads, blocks, precision) for _ in range(blocks)])
+        self.blocks = nn.ModuleList([Block(width, heads, blocks, precision, fused) for _ in range(blocks)])
         self.norm = nn.LayerNorm(width, bias=False)
         self.register_buffer("all_bytes", torch.arange(BYTES, dtype=torch.uint8), persistent=False)
         self.register_buffer("mask", torch.ones(context, context, dtype=torch.bool).triu(1), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores ``[batch, context, 256]``."""
+        """Scores ``[batch, context, vocabulary]``."""
         length = inputs.shape[-1]
         vectors = self.byte.weight.to(self.precision)
-        which = (inputs.unsqueeze(-1) == self.all_bytes).to(
-            self.precision
-        )  # a product is repeatable on a GPU, a lookup is not
-        x = which @ vectors + self.place.weight[:length]
+        x = self._read(inputs, vectors) + self.place.weight[:length]
         for block in self.blocks:
             x = block(x, self.mask[:length, :length])
         return F.linear(self.norm(x).to(self.precision), vectors).float()
+
+    def _read(self, inputs: Tensor, vectors: Tensor) -> Tensor:
+        """Every byte's vector; a product is repeatable on a GPU, a lookup is not."""
+        if self.fused:
+            return self.byte(inputs.int())
+        return (inputs.unsqueeze(-1) == self.all_bytes).to(self.precision) @ vectors
 
 
 class Window(nn.Module):

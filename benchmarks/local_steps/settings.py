@@ -24,6 +24,8 @@ class Size:
     """A model, its data, and how long it is trained.
 
     rates: inner step sizes of AdamW that are tried. looks: how often a run is evaluated. precision: of matrix products.
+    vocabulary: rows of the table of vectors. fused: see `model.Transformer`. micro_batch: windows of an agent that pass through
+    the model together; None for as many as fit.
     """
 
     width: int
@@ -40,6 +42,9 @@ class Size:
     held_out: int
     looks: int
     precision: str = "float32"
+    vocabulary: int = 256
+    fused: bool = False
+    micro_batch: int | None = None
 
 
 SIZES = {
@@ -52,6 +57,12 @@ SIZES = {
     "3M-64": Size(256, 4, 4, 256, 2, 64, 30, 50, 1, (1e-3, 4e-4), 6 * 10**6, 512, 2, "bfloat16"),
     "10M": Size(384, 6, 6, 256, 4, 8, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
     "10M-16": Size(384, 6, 6, 256, 4, 16, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
+}
+
+# How long a round takes, and nothing else: GPT-2's shape. A byte is a token, so that 64 windows are 64 kB of text; its table
+# has GPT-2's 50,257 rows, of which texts read 256, while scores and gradients are those of all rows.
+LARGE = {
+    "124M": Size(768, 12, 12, 1024, 64, 8, 30, 5, 1, (6e-4, 3e-4), 6 * 10**6, 8, 1, "bfloat16", 50_257, True, 8),
 }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from benchmarks.files import write_json
 from benchmarks.site_attacks.attacks import Target
 from benchmarks.site_faults.processes import ROOT, Relay
 
@@ -126,9 +127,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = attack(Path(folder), given.messages, given.seconds)
-    beside = given.out.with_suffix(".part")
-    beside.write_text(json.dumps(found, indent=1) + "\n")
-    beside.replace(given.out)
+    write_json(given.out, found)
     print(json.dumps(found, indent=1))
 
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.files import write_json
 from benchmarks.site_faults.processes import ROOT, run, undisturbed
 from benchmarks.site_faults.schedules import NAMES, drawn
 
@@ -56,9 +57,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             results[str(seed)] = one(seed, given.rounds, Path(folder))
-        beside = given.out.with_suffix(".part")
-        beside.write_text(json.dumps(results, indent=1) + "\n")
-        beside.replace(given.out)
+        write_json(given.out, results)
         now = results[str(seed)]
         print(f"{seed}: {'passed' if now['passed'] else 'FAILED'}: {', '.join(now['faults'])}", flush=True)
     failed = [seed for seed, found in results.items() if not found["passed"]]

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.files import write_json
 from benchmarks.unreliable import page, slow_agent, speed, survival
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +59,7 @@ def read() -> dict[str, Any]:
 
 def keep(part: str, results: Any) -> None:
     """Replace a part of the results."""
-    beside = RESULTS.with_suffix(".part")
-    beside.write_text(json.dumps(read() | {part: results}, indent=1) + "\n")
-    beside.replace(RESULTS)
+    write_json(RESULTS, read() | {part: results})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from docom.layout import Layout
 from docom.numerics import RowMix
 from docom.rng import Key, Moment, Tick
 
-Buffer = bytes | bytearray | memoryview
+HostBuffer = bytes | bytearray | memoryview
+Buffer = HostBuffer | Tensor
+"""A message to decode; as a tensor of bytes on a GPU only for a `Bound` that says ``decodes_tensors``."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Bound(ABC):
     bits: int
     num_bytes: int
     lossless: ClassVar[bool] = False  # True if Q(x) = x, so that nothing needs to be accumulated
+    decodes_tensors: bool = False  # whether `decode` takes bytes that are tensors, and makes its message where they are
     draws: bool = True  # False if a message depends on nothing but its row: not on the stamp, nor on earlier messages
 
     @abstractmethod

@@ -55,6 +55,8 @@ class Bins(Compressor):
 class BoundBins(Bound):
     """The entries of one tensor in bins. A message is a pair: the means of the bins, and the bin of every entry."""
 
+    decodes_tensors = True
+
     def __init__(self, dimension: int, bits: int, dtype: torch.dtype) -> None:
         self.dimension, self.dtype = dimension, dtype
         self.code = BinMeans(dimension, dtype, width=bits)

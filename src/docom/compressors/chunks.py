@@ -8,13 +8,12 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from docom import wire
 from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, check_whole
-from docom.compressors.codecs import check_length
+from docom.compressors.codecs import bytes_to_codes, bytes_to_indices, check_length, codes_to_bytes, indices_to_bytes
 from docom.compressors.scopes import PerTensor, per_tensor
 from docom.compressors.values import Quantised, ValueCode, value_code
 from docom.layout import Layout, as_matrix
@@ -139,16 +138,18 @@ class Tiles:
 class BoundChunkTopK(Bound):
     """Top-k of the chunks of one tensor. A message's indices are places in the chunks, see `Tiles`."""
 
+    decodes_tensors = True
+
     def __init__(self, how: ChunkTopK, shape: Sequence[int], dtype: torch.dtype) -> None:
         self.dimension, self.dtype, self.short = prod(shape), dtype, how.indices == "short"
         self.tiles = tiles = Tiles(shape, how.chunk)
         self.searched = min(how.k, tiles.width)  # entries of every chunk that are looked for; padding comes last
         kept = np.minimum(how.k, tiles.sizes)
         self.all_kept = bool((kept == tiles.sizes).all())
-        self.starts = np.repeat(
-            np.arange(tiles.count) * tiles.width, kept
-        )  # the first place of every kept entry's chunk
-        self.ends = self.starts + np.repeat(tiles.sizes, kept)
+        # The first place of every kept entry's chunk, and the one after the last of these.
+        self.starts = torch.from_numpy(np.repeat(np.arange(tiles.count) * tiles.width, kept))
+        self.ends = self.starts + torch.from_numpy(np.repeat(tiles.sizes, kept))
+        self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
         chosen = np.arange(self.searched) < kept[:, None]
         self.chosen = None if chosen.all() else torch.from_numpy(chosen.ravel())
         self.k = len(self.starts)
@@ -203,48 +204,57 @@ class BoundChunkTopK(Bound):
 
     def encode(self, message: Sparse) -> list[bytes]:
         """See `Bound.encode`."""
-        places = message.indices.to(torch.int64).cpu().numpy()
+        places = self._encode_places(message.indices)
         values = self.code.encode(message.values, message.code)
-        return [self._encode_places(row) + value for row, value in zip(places, values, strict=True)]
+        return [row + value for row, value in zip(places, values, strict=True)]
 
-    def _encode_places(self, places: npt.NDArray[np.int64]) -> bytes:
+    def _encode_places(self, places: Tensor) -> list[bytes]:
         if self.all_kept:
-            return b""
+            return [b""] * len(places)
         if self.short:
-            return wire.encode_indices(places, self.tiles.count * self.tiles.width)
-        return wire.pack((places - self.starts).astype(np.uint32), self.index_width)
+            return indices_to_bytes(places, self.tiles.count * self.tiles.width)
+        starts, _ = self._bounds(places.device)
+        return codes_to_bytes((places - starts).to(torch.int32), self.index_width)
+
+    def _bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """`starts` and `ends` on a device, copied there once."""
+        if device not in self._copies:
+            self._copies[device] = self.starts.to(device), self.ends.to(device)
+        return self._copies[device]
 
     def decode(self, buffers: Sequence[Buffer]) -> Sparse:
         """See `Bound.decode`."""
         check_length(buffers, self.num_bytes)
-        places = np.stack([self._decode_places(buffer[: self.index_bytes]) for buffer in buffers])
         values, code = self.code.decode([buffer[self.index_bytes :] for buffer in buffers])
-        return Sparse(torch.from_numpy(places).to(self.tiles.order.dtype), values, code)
+        places = self._decode_places([buffer[: self.index_bytes] for buffer in buffers], values.device)
+        return Sparse(places.to(self.tiles.order.dtype), values, code)
 
-    def _decode_places(self, buffer: Buffer) -> npt.NDArray[np.int64]:
-        """Places of one message: as many as every chunk sends, within it, each after the one before."""
+    def _decode_places(self, buffers: Sequence[Buffer], device: torch.device) -> Tensor:
+        """Places of every message: as many as every chunk sends, within it, each after the one before."""
+        starts, ends = self._bounds(device)
         if self.all_kept:
-            return self.starts + _within(self.starts)
+            return (starts + _within(starts)).expand(len(buffers), -1)
         if self.short:
-            places = wire.decode_indices(buffer, self.tiles.count * self.tiles.width, self.k)
+            places = bytes_to_indices(buffers, self.tiles.count * self.tiles.width, self.k)
         else:
-            places = self.starts + wire.unpack(buffer, self.k, self.index_width).astype(np.int64)
-        outside = (places < self.starts) | (places >= self.ends)
-        if outside.any():
-            where = int(outside.argmax())
+            places = starts + bytes_to_codes(buffers, self.k, self.index_width).to(torch.int64)
+        outside = (places < starts) | (places >= ends)
+        if bool(outside.any()):
+            row, where = outside.nonzero()[0].tolist()
             raise wire.WireError(
-                f"index {where} of a message in chunks is {places[where] - self.starts[where]}, outside its chunk of "
-                f"{self.ends[where] - self.starts[where]} entries"
+                f"index {where} of a message in chunks is {int(places[row, where] - starts[where])}, outside its chunk of "
+                f"{int(ends[where] - starts[where])} entries"
             )
-        ascending = places[1:] > places[:-1]
-        if not ascending.all():
-            raise wire.WireError(f"indices must increase within a chunk; index {int(ascending.argmin()) + 1} does not")
+        ascending = places[:, 1:] > places[:, :-1]
+        if not bool(ascending.all()):
+            where = int((~ascending).nonzero()[0, 1]) + 1
+            raise wire.WireError(f"indices must increase within a chunk; index {where} does not")
         return places
 
 
-def _within(starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _within(starts: Tensor) -> Tensor:
     """The number of every entry among those of its chunk, for chunks that are sent whole."""
-    first = np.r_[True, starts[1:] != starts[:-1]]
-    ranks = np.arange(len(starts), dtype=np.int64)
-    begin: npt.NDArray[np.int64] = np.maximum.accumulate(np.where(first, ranks, 0))
-    return ranks - begin
+    ranks = torch.arange(len(starts), device=starts.device)
+    first = torch.ones_like(starts, dtype=torch.bool)
+    first[1:] = starts[1:] != starts[:-1]
+    return ranks - torch.where(first, ranks, 0).cummax(dim=0).values

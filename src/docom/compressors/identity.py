@@ -30,7 +30,7 @@ class Identity(Compressor):
 class BoundIdentity(Bound):
     """Whole rows of d numbers."""
 
-    lossless = True
+    lossless = decodes_tensors = True
     delta = 1.0
     omega = 0.0
 

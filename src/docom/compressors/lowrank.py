@@ -86,6 +86,8 @@ class Factors(NamedTuple):
 class BoundLowRank(Bound):
     """Low rank for rows of one layout."""
 
+    decodes_tensors = True
+
     def __init__(self, layout: Layout, rank: int, dtype: torch.dtype) -> None:
         self.dimension, self.dtype = layout.dimension, dtype
         self.blocks, self.whole = split_matrices(layout, rank)

@@ -23,9 +23,11 @@ from docom.compressors.base import (
     float_bits,
 )
 from docom.compressors.codecs import (
+    bytes_to_codes,
     bytes_to_signed,
     bytes_to_values,
     check_length,
+    codes_to_bytes,
     signed_to_bytes,
     values_to_bytes,
 )
@@ -90,6 +92,8 @@ class Levels(NamedTuple):
 class BoundQuantizer(Bound):
     """The quantiser for rows of d numbers."""
 
+    decodes_tensors = True
+
     def __init__(self, dimension: int, bits: int, unbiased: bool, dtype: torch.dtype, s: int | None = None) -> None:
         self.dimension, self.width, self.dtype = dimension, bits, dtype
         self.s = 2**bits - 1 if s is None else s
@@ -134,10 +138,8 @@ class BoundQuantizer(Bound):
 
     def encode(self, message: Levels) -> list[bytes]:
         """See `Bound.encode`."""
-        return [
-            values_to_bytes(norm.reshape(1)) + signed_to_bytes(levels, self.width)
-            for norm, levels in zip(message.norms, message.levels, strict=True)
-        ]
+        levels = signed_to_bytes(message.levels, self.width)
+        return [values_to_bytes(norm.reshape(1)) + row for norm, row in zip(message.norms, levels, strict=True)]
 
     def decode(self, buffers: Sequence[Buffer]) -> Levels:
         """See `Bound.decode`."""
@@ -146,8 +148,7 @@ class BoundQuantizer(Bound):
         norms = torch.cat([bytes_to_values(buffer[:head], 1, self.dtype) for buffer in buffers])
         if bool((norms < 0).any()):
             raise wire.WireError("a quantised message has a negative norm")
-        levels = [bytes_to_signed(buffer[head:], self.dimension, self.width) for buffer in buffers]
-        return Levels(norms, torch.stack(levels))
+        return Levels(norms, bytes_to_signed([buffer[head:] for buffer in buffers], self.dimension, self.width))
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,8 @@ class Signs(NamedTuple):
 class BoundSign(Bound):
     """Scaled signs for rows of d numbers."""
 
+    decodes_tensors = True
+
     def __init__(self, dimension: int, dtype: torch.dtype) -> None:
         self.dimension, self.dtype = dimension, dtype
         self.delta = 1 / dimension
@@ -203,10 +206,8 @@ class BoundSign(Bound):
 
     def encode(self, message: Signs) -> list[bytes]:
         """See `Bound.encode`."""
-        return [
-            values_to_bytes(scale.reshape(1)) + wire.pack(negative.cpu().numpy().astype("uint8"), 1)
-            for scale, negative in zip(message.scales, message.negative, strict=True)
-        ]
+        signs = codes_to_bytes(message.negative, 1)
+        return [values_to_bytes(scale.reshape(1)) + row for scale, row in zip(message.scales, signs, strict=True)]
 
     def decode(self, buffers: Sequence[Buffer]) -> Signs:
         """See `Bound.decode`."""
@@ -215,5 +216,4 @@ class BoundSign(Bound):
         scales = torch.cat([bytes_to_values(buffer[:head], 1, self.dtype) for buffer in buffers])
         if bool((scales < 0).any()):
             raise wire.WireError("a message of signs has a negative scale")
-        bits = [torch.from_numpy(wire.unpack(b[head:], self.dimension, 1).astype(bool)) for b in buffers]
-        return Signs(scales, torch.stack(bits))
+        return Signs(scales, bytes_to_codes([buffer[head:] for buffer in buffers], self.dimension, 1).to(torch.bool))

@@ -63,6 +63,7 @@ class PerTensor(Bound):
         self.omega = None if None in omegas else max(omega for omega in omegas if omega is not None)
         self.bits = sum(bound.bits for _, bound in parts)
         self.num_bytes = sum(bound.num_bytes for _, bound in parts)
+        self.decodes_tensors = all(bound.decodes_tensors for _, bound in parts)
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> tuple[Any, ...]:
         """See `Bound.compress`."""

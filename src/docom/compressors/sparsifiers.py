@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from docom.compressors.base import (
     float_bits,
     kept,
 )
-from docom.compressors.codecs import check_length
+from docom.compressors.codecs import bytes_to_indices, check_length, indices_to_bytes
 from docom.compressors.scopes import per_tensor, smaller_per_tensor
 from docom.compressors.values import Full, ValueCode, value_code
 from docom.layout import Layout
@@ -72,6 +71,8 @@ class TopK(Compressor):
 class BoundTopK(Bound):
     """Top-k of rows of d numbers."""
 
+    decodes_tensors = True
+
     def __init__(self, dimension: int, k: int, code: ValueCode, dtype: torch.dtype) -> None:
         self.dimension, self.k, self.code, self.dtype = dimension, k, code, dtype
         self.delta = None if code.delta is None else k / dimension * code.delta
@@ -108,16 +109,15 @@ class BoundTopK(Bound):
 
     def encode(self, message: Sparse) -> list[bytes]:
         """See `Bound.encode`."""
-        rows = message.indices.to(torch.int64).cpu().numpy()
+        indices = indices_to_bytes(message.indices, self.dimension)
         values = self.code.encode(message.values, message.code)
-        return [wire.encode_indices(row, self.dimension) + value for row, value in zip(rows, values, strict=True)]
+        return [row + value for row, value in zip(indices, values, strict=True)]
 
     def decode(self, buffers: Sequence[Buffer]) -> Sparse:
         """See `Bound.decode`."""
         check_length(buffers, self.num_bytes)
-        rows = [wire.decode_indices(b[: self.index_bytes], self.dimension, self.k) for b in buffers]
         narrow = torch.int32 if self.dimension < 2**31 else torch.int64
-        indices = torch.from_numpy(np.stack(rows)).to(narrow)
+        indices = bytes_to_indices([b[: self.index_bytes] for b in buffers], self.dimension, self.k).to(narrow)
         values, code = self.code.decode([b[self.index_bytes :] for b in buffers])
         return Sparse(indices, values, code)
 
@@ -156,6 +156,8 @@ class RandK(Compressor):
 
 class BoundRandK(Bound):
     """Random-k of rows of d numbers."""
+
+    decodes_tensors = True
 
     def __init__(self, dimension: int, k: int, unbiased: bool, dtype: torch.dtype) -> None:
         self.dimension, self.k, self.dtype = dimension, k, dtype

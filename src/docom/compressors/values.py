@@ -12,7 +12,7 @@ from torch import Tensor
 
 from docom import wire
 from docom.compressors.base import Buffer, Stamp, float_bits
-from docom.compressors.codecs import bytes_to_values, values_to_bytes
+from docom.compressors.codecs import bytes_to_codes, bytes_to_values, codes_to_bytes, values_to_bytes
 from docom.compressors.quantizer import BoundQuantizer
 from docom.numerics import sum_entries
 
@@ -83,11 +83,15 @@ class BFloat16(ValueCode):
 
     def decode(self, buffers: Sequence[Buffer]) -> tuple[Tensor, None]:
         """See `ValueCode.decode`."""
-        patterns = np.stack([np.frombuffer(buffer, "<i2", self.k) for buffer in buffers]).astype(np.int16)
-        values = torch.from_numpy(patterns).view(torch.bfloat16).to(self.dtype)
+        values = torch.stack([self._patterns(buffer) for buffer in buffers]).view(torch.bfloat16).to(self.dtype)
         if not bool(torch.isfinite(values).all()):
             raise wire.WireError("a bf16 value is NaN or infinite")
         return values, None
+
+    def _patterns(self, buffer: Buffer) -> Tensor:
+        if isinstance(buffer, Tensor):
+            return buffer.clone().view(torch.int16)
+        return torch.from_numpy(np.frombuffer(buffer, "<i2", self.k).astype(np.int16))
 
 
 class Quantised(ValueCode):
@@ -192,15 +196,13 @@ class BinMeans(ValueCode):
     def encode(self, values: Tensor, code: Any) -> list[bytes]:
         """See `ValueCode.encode`."""
         levels, codes = code
-        return [
-            values_to_bytes(row) + wire.pack(bins.cpu().numpy(), self.width)
-            for row, bins in zip(levels, codes, strict=True)
-        ]
+        bins = codes_to_bytes(codes, self.width)
+        return [values_to_bytes(row) + some for row, some in zip(levels, bins, strict=True)]
 
     def decode(self, buffers: Sequence[Buffer]) -> tuple[Tensor, Any]:
         """See `ValueCode.decode`."""
         levels = torch.stack([bytes_to_values(buffer[: self.head], self.bins, self.dtype) for buffer in buffers])
-        codes = torch.from_numpy(np.stack([wire.unpack(buffer[self.head :], self.k, self.width) for buffer in buffers]))
+        codes = bytes_to_codes([buffer[self.head :] for buffer in buffers], self.k, self.width)
         return self.decoded((levels, codes)), (levels, codes)
 
 

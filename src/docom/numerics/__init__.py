@@ -38,6 +38,7 @@ __all__ = [
     "nonfinite_rows",
     "note_nonfinite",
     "orthonormalise",
+    "pack_codes",
     "product",
     "product_transposed",
     "quantise",
@@ -45,6 +46,7 @@ __all__ = [
     "sum_absolute",
     "sum_entries",
     "sum_squares",
+    "unpack_codes",
     "update_quantised",
     "update_top",
 ]
@@ -206,6 +208,27 @@ def update_quantised(
     return _kernels(x).update_quantised(  # type: ignore[no-any-return]
         x, hat, levels, tau, key, agents, moment, damping, flags
     )
+
+
+def pack_codes(codes: Tensor, width: int, start: int = 0, signed: bool = False) -> Tensor:
+    """Every row's integers, each in ``width`` bits (1 to 24), back to back from bit ``start`` on, as bytes ``[m, size]``.
+
+    The bits before ``start``, and those that are left of the last byte, are zero. signed: integers of either sign, as codes
+    with the sign in the lowest bit. The bytes are those of `docom.wire.pack` and `docom.wire.pack_signed`.
+
+    >>> pack_codes(torch.tensor([[1, 2, 3, 0]]), 2).tolist()
+    [[57]]
+    """
+    return _kernels(codes).pack_codes(codes, width, start, signed)  # type: ignore[no-any-return]
+
+
+def unpack_codes(packed: Tensor, count: int, width: int, start: int = 0, signed: bool = False) -> Tensor:
+    """The inverse of `pack_codes`, as uint8, int32 where codes have more than 8 bits, or int16 where they are signed.
+
+    >>> unpack_codes(torch.tensor([[57]], dtype=torch.uint8), 4, 2).tolist()
+    [[1, 2, 3, 0]]
+    """
+    return _kernels(packed).unpack_codes(packed, count, width, start, signed)  # type: ignore[no-any-return]
 
 
 def note_nonfinite(x: Tensor, flags: Tensor, moment: Tick) -> None:

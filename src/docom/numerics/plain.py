@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from docom import rng
+from docom.numerics.packing import pack_codes as pack_codes
+from docom.numerics.packing import unpack_codes as unpack_codes
 from docom.numerics.rowmix import RowMix
 
 

@@ -43,6 +43,8 @@ class ModuleProblem(Problem):
         weight_decay: the l2 weight.
         test: ``(inputs, targets)`` for the test accuracy.
         capture: whether a GPU may capture a step and replay it.
+        micro_batch: samples of an agent that pass through the module together when a gradient is computed; by default as many
+            as a look at the module finds reasonable.
 
     Gradients of all agents come from one ``vmap`` over the module's parameters; on a CPU those of modules with many convolutions
     are computed one by one. A pass that would need much memory takes fewer samples at a time. Dropout draws new masks in every
@@ -63,11 +65,14 @@ class ModuleProblem(Problem):
         weight_decay: float = 0.0,
         test: Data | None = None,
         capture: bool = True,
+        micro_batch: int | None = None,
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"ModuleProblem takes a torch.nn.Module, got {type(module).__name__}")
         if not weight_decay >= 0:
             raise ValueError(f"weight_decay must be >= 0, got {weight_decay}")
+        if micro_batch is not None and not (type(micro_batch) is int and micro_batch >= 1):
+            raise ValueError(f"micro_batch is a number of samples, 1 or more, got {micro_batch!r}")
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not named:
             raise ValueError("the module has no parameter that requires a gradient: there is nothing to train")
@@ -82,6 +87,7 @@ class ModuleProblem(Problem):
         self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in named.values()), self.names)
         self.shapes = [tuple(p.shape) for p in named.values()]
         self.data, self.capture, self._fixed = _checked(data), capture, True
+        self.micro_batch = micro_batch
         self.test = None if test is None else as_pair(test, "the test set")
         classes = loss is nn.functional.cross_entropy and all(_are_classes(targets) for _, targets in self.data)
         self._loss_of_many = _cross_entropy_of_classes if classes else loss
@@ -188,14 +194,14 @@ class ModuleProblem(Problem):
         """The parameters of a single row, as autograd takes them."""
         return {name: row[0].detach().requires_grad_(gradient) for name, row in parameters.items()}
 
-    def _at_once(self, rows: Tensor, samples: int, most: int) -> tuple[int, int]:
+    def _at_once(self, rows: Tensor, samples: int, most: int, given: int | None = None) -> tuple[int, int]:
         """How many rows, and how many samples of each, pass through the module together.
 
-        most: the most numbers that the pass may compute per row; with more it takes fewer samples.
+        most: the most numbers that the pass may compute per row; with more it takes fewer samples. given: samples, instead.
         """
         made, convolved = self._footprint or UNKNOWN
         on_cpu = rows.device.type == "cpu"
-        width = max(1, min(samples, int(most / made))) if made else samples
+        width = min(samples, given or (max(1, int(most / made)) if made else samples))
         if on_cpu and width * convolved >= CONVOLVED:
             return 1, width
         room = ROOM["cpu" if on_cpu else "gpu"]
@@ -223,7 +229,7 @@ class ModuleProblem(Problem):
         return not (waits or drew)
 
     def _gradient(self, point: Tensor, inputs: Tensor, targets: Tensor, in_place: bool = False) -> Tensor:
-        together, width = self._at_once(point, inputs.shape[1], WHOLE)
+        together, width = self._at_once(point, inputs.shape[1], WHOLE, self.micro_batch)
         parts = slices(inputs.shape[1], width)
         rows = point if in_place and len(parts) == 1 else torch.empty_like(point)
         for some in slices(len(point), together):

@@ -70,11 +70,7 @@ class Framed:
 
         def decoded(came: Came) -> Any:
             everyone = payloads | dict(came)
-            try:
-                found = code.decode([everyone[agent] for agent in routes.senders])
-            except wire.WireError:
-                raise self._undecodable(code, everyone) from None
-            return moved(found, self.device)
+            return self._decoded(code, {agent: everyone[agent] for agent in routes.senders})
 
         return self._trade(outgoing, routes.from_, code.num_bytes, place, links is None).then(decoded)
 
@@ -179,11 +175,7 @@ class Framed:
                 came = begin(hop).wait() if hop < len(plan) else []
             if not payloads:
                 return None
-            try:
-                found = code.decode([payloads[agent] for agent in sorted(payloads)])
-            except wire.WireError:
-                raise self._undecodable(code, payloads) from None
-            return moved(found, self.device)
+            return self._decoded(code, {agent: payloads[agent] for agent in sorted(payloads)})
 
         return Pending(finish, first.under_way)
 
@@ -251,6 +243,19 @@ class Framed:
     def _refused(self, sender: int, reason: str) -> FrameRefused:
         self.frames_refused += 1
         return FrameRefused([sender], f"{reason} ({self.frames_refused} frame refused)")
+
+    def _decoded(self, code: Code, payloads: Mapping[int, Any]) -> Any:
+        """The agents' messages on this process's device: bytes go to a GPU as they came, and are unpacked there."""
+        there = self.device.type == "cuda" and getattr(code, "decodes_tensors", False)
+        buffers = [self._on_device(payload) if there else payload for payload in payloads.values()]
+        try:
+            found = code.decode(buffers)
+        except wire.WireError:
+            raise self._undecodable(code, payloads) from None
+        return moved(found, self.device)
+
+    def _on_device(self, payload: Any) -> Tensor:
+        return torch.frombuffer(bytearray(payload), dtype=torch.uint8).to(self.device)
 
     def _undecodable(self, code: Code, payloads: Mapping[int, Any]) -> FrameRefused:
         """The error that names the agent whose message cannot be decoded, although its frame is valid."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from docom.wire._buffers import Buffer, WireError
 from docom.wire.bits import pack, pack_signed, packed_size, unpack, unpack_signed
 from docom.wire.frames import HEADER_SIZE, Header, frame, parse_header, unframe
-from docom.wire.indices import decode_indices, encode_indices, index_size
+from docom.wire.indices import decode_indices, encode_indices, index_layout, index_size
 from docom.wire.values import bf16_bits_to_float32, decode_values, encode_values, float32_to_bf16_bits
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "encode_values",
     "float32_to_bf16_bits",
     "frame",
+    "index_layout",
     "index_size",
     "pack",
     "pack_signed",

@@ -34,8 +34,8 @@ from docom.wire._choice import kernels
 MAX_DIMENSION = 2**48
 
 
-class _Layout(NamedTuple):
-    """The sizes of the two parts of the code."""
+class IndexLayout(NamedTuple):
+    """The sizes of the two parts of an index code."""
 
     low_width: int
     high_bits: int
@@ -49,7 +49,7 @@ def index_size(dimension: int, count: int) -> int:
         dimension: the indices lie in 0 .. dimension - 1; at most 2**48.
         count: how many there are, 0 to dimension.
     """
-    return bytes_for(_layout(dimension, count).bits)
+    return bytes_for(index_layout(dimension, count).bits)
 
 
 def encode_indices(indices: npt.NDArray[Any], dimension: int) -> bytes:
@@ -67,7 +67,7 @@ def encode_indices(indices: npt.NDArray[Any], dimension: int) -> bytes:
         raise ValueError(
             f"indices must be a one-dimensional array of integers, got {indices.ndim} axes of {indices.dtype}"
         )
-    layout = _layout(dimension, indices.size)
+    layout = index_layout(dimension, indices.size)
     # Compiled kernels know one kind of array: contiguous, aligned and writable.
     usable = np.require(indices, dtype=np.int64, requirements=["C", "A", "W"])
     fault = _fault(usable, dimension)
@@ -90,7 +90,7 @@ def decode_indices(buffer: Buffer, dimension: int, count: int) -> npt.NDArray[np
     Raises:
         WireError: if the buffer is not the code of a set of `count` indices below `dimension`.
     """
-    layout = _layout(dimension, count)
+    layout = index_layout(dimension, count)
     what = f"{count} indices below {dimension}"
     view = checked_bytes(buffer, bytes_for(layout.bits), what)
     if not layout.bits:
@@ -106,21 +106,22 @@ def decode_indices(buffer: Buffer, dimension: int, count: int) -> npt.NDArray[np
     return indices
 
 
-def _layout(dimension: int, count: int) -> _Layout:
+def index_layout(dimension: int, count: int) -> IndexLayout:
+    """The sizes of the parts of the code of ``count`` indices below ``dimension``."""
     dimension, count = index(dimension), index(count)  # numpy's integers have no bit_length
     if not 0 <= dimension <= MAX_DIMENSION:
         raise ValueError(f"indices are coded for 0 <= dimension <= 2**48, got dimension={dimension}")
     if not 0 <= count <= dimension:
         raise ValueError(f"an index set needs 0 <= count <= dimension, got count={count} for dimension={dimension}")
     if count in (0, dimension):
-        return _Layout(0, 0, 0)
+        return IndexLayout(0, 0, 0)
     # One more low bit costs `count` bits and saves half of the ((dimension - 1) >> l) zeros, rounded up; so
     # the shortest code has the first l for which these zeros are no more than 2 * count.
     low_width = max(0, (dimension - 1).bit_length() - (2 * count).bit_length())
     if (dimension - 1) >> low_width > 2 * count:
         low_width += 1
     high_bits = count + ((dimension - 1) >> low_width) + 1
-    return _Layout(low_width, high_bits, high_bits + count * low_width)
+    return IndexLayout(low_width, high_bits, high_bits + count * low_width)
 
 
 def _fault(indices: npt.NDArray[np.int64], dimension: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from docom.numerics.gpu.combination import combine, combine_in_turn
 from docom.numerics.gpu.mixing import mix, note_nonfinite
+from docom.numerics.gpu.packing import pack_codes, unpack_codes
 from docom.numerics.gpu.quantisation import update_quantised
 from docom.numerics.gpu.selection import update_top
 from docom.numerics.gpu.sparse import add_selected, add_sparse, mix_sparse, select_top, sum_entries, sum_squares
@@ -36,6 +37,7 @@ __all__ = [
     "nonfinite_rows",
     "note_nonfinite",
     "orthonormalise",
+    "pack_codes",
     "product",
     "product_transposed",
     "quantise",
@@ -43,6 +45,7 @@ __all__ = [
     "sum_absolute",
     "sum_entries",
     "sum_squares",
+    "unpack_codes",
     "update_quantised",
     "update_top",
 ]
