@@ -148,6 +148,10 @@ CATALOGUE = {
         Setting("streaming-sparse", "Streaming DiLoCo, 2 fragments, sparse averages", "streaming-diloco",
                 "mean-topk:64,rule=senders", outer={"lr": 1.0, "momentum": 0.3, "fragments": 2}, other={"lr": 0.7}),
         # Fewer entries, more often, in shorter indices.
+        Setting("sparse-18-15", "SparseLoCo, 18 entries every 15 steps, short indices", "sparseloco",
+                "mean-topk:18,rule=senders,indices=short", outer={"lr": 1.0}, other={"lr": 1.3}, every=15),
+        Setting("sparse-23-15", "SparseLoCo, 23 entries every 15 steps, short indices", "sparseloco",
+                "mean-topk:23,rule=senders,indices=short", outer={"lr": 1.2}, other={"lr": 1.0}, every=15),
         Setting("sparse-24-15", "SparseLoCo, 24 entries every 15 steps, short indices", "sparseloco",
                 "mean-topk:24,rule=senders,indices=short", outer={"lr": 1.0}, other={"lr": 0.7}, every=15),
         Setting("sparse-32-15", "SparseLoCo, 32 entries every 15 steps, short indices", "sparseloco",
