@@ -16,9 +16,12 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.local_steps import cost, page  # noqa: E402
 from benchmarks.local_steps.__main__ import main  # noqa: E402
 from benchmarks.local_steps.corpus import shards, sources, windows  # noqa: E402
+from benchmarks.local_steps.every_step import AllReduce  # noqa: E402
 from benchmarks.local_steps.measuring import inner, measure, task, transformer  # noqa: E402
 from benchmarks.local_steps.model import Transformer, loss  # noqa: E402
 from benchmarks.local_steps.settings import CATALOGUE, FIRST, LARGE, SIZES  # noqa: E402
+
+import docom  # noqa: E402
 
 TINY = SIZES["tiny"]
 
@@ -107,7 +110,17 @@ def test_sources_of_this_machine_are_enough_for_both_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["allreduce", "sparseloco-senders", "gasloc-code-ring", "ckgt-code-exp", "stream-2bit-4", "led"]
+    "name",
+    [
+        "allreduce",
+        "allreduce-fp16",
+        "allreduce-powersgd",
+        "sparseloco-senders",
+        "gasloc-code-ring",
+        "ckgt-code-exp",
+        "stream-2bit-4",
+        "led",
+    ],
 )
 def test_a_run_says_what_was_sent(name: str) -> None:
     setting, seen = CATALOGUE[name], []
@@ -118,11 +131,41 @@ def test_a_run_says_what_was_sent(name: str) -> None:
     assert last["mean"] <= last["worst"] * (1 + 1e-12)  # their sums round differently
     assert last["worst"] < 8.0
     assert run["parameters"] == d
-    dense = {"allreduce": 2 * 7 / 8 * 4 * d * 4, "led": 2 * 4 * d * 2}
+    dense = {"allreduce": 2 * 7 / 8 * 4 * d * 4, "allreduce-fp16": 2 * 7 / 8 * 2 * d * 4, "led": 2 * 4 * d * 2}
     if name in dense:
         assert last["bytes"] == pytest.approx(dense[name])
     else:
-        assert last["bytes"] < 0.5 * dense["led"]
+        assert last["bytes"] < 0.5 * dense["allreduce" if name.startswith("allreduce") else "led"]
+
+
+def every_step(compressor: str) -> AllReduce:
+    return AllReduce(
+        task(TINY, True).problem, docom.AllReduceSGD(lr=1.0), compressor=compressor, batch_size=2,
+        inner=inner(TINY, 1e-3), local_steps=2,
+    )  # fmt: skip
+
+
+def test_an_average_in_fp16_is_a_number_of_fp16_near_the_average() -> None:
+    run = every_step("fp16")
+    gradients = torch.randn(8, run.problem.dimension, generator=torch.Generator().manual_seed(0))
+    found = run.average(gradients)
+    assert torch.equal(found, found.to(torch.float16).to(torch.float32))
+    torch.testing.assert_close(found, gradients.mean(0, keepdim=True), rtol=1e-3, atol=1e-3)
+
+
+def test_an_average_in_low_rank_has_rank_four_and_loses_nothing_for_good() -> None:
+    """What one step leaves out, a later one sends: all averages and what is left make up all gradients."""
+    run = every_step("powersgd")
+    draw, sent = torch.Generator().manual_seed(0), torch.zeros(run.problem.dimension)
+    given = torch.zeros_like(sent)
+    for _ in range(4):
+        gradients = torch.randn(8, run.problem.dimension, generator=draw)
+        found = run.average(gradients)[0]
+        sent, given = sent + found, given + gradients.mean(0)
+    torch.testing.assert_close(sent + run.average.channel.error.mean(0), given, rtol=0, atol=1e-5)
+    for shape, span in run.problem.layout.spans():
+        matrix = found[span].reshape(shape)
+        assert matrix.dim() == 1 or int(torch.linalg.matrix_rank(matrix, rtol=1e-4)) == 4
 
 
 def test_the_inner_step_size_falls_once() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.local_steps import every_step
 from benchmarks.local_steps.corpus import shards, sources
 from benchmarks.local_steps.model import Transformer, Window, loss
 from benchmarks.local_steps.settings import Setting, Size
@@ -18,9 +19,7 @@ from torch.func import functional_call
 
 import docom
 from docom.experiment import Experiment
-from docom.local_steps import LocalSteps
 from docom.loop import Training
-from docom.oracles import ProblemOracle
 from docom.problems import ModuleProblem
 
 AT_ONCE = 8192  # bytes of an evaluation in one pass
@@ -114,37 +113,17 @@ def measure(
 Rounds = Iterator[tuple[Callable[[], Tensor], float]]  # after each round the models, and the bytes an agent has sent
 
 
-class AllReduced(ProblemOracle):
-    """Every agent gets the mean of all agents' gradients, so that their models stay equal in every inner step."""
-
-    def gradients(self, *given: Any, **more: Any) -> list[Tensor]:
-        """See `docom.oracles.Oracle.gradients`."""
-        (rows,) = super().gradients(*given, **more)
-        return [rows.copy_(rows.mean(dim=0, keepdim=True).expand_as(rows))]
-
-
-class AllReduce(Experiment):
-    """AdamW on averaged gradients in every inner step; the averages between rounds change nothing any more."""
-
-    def _oracle(self, agents: Tensor) -> LocalSteps:
-        assert self.inner is not None
-        gradients = AllReduced(self.problem, agents, self.batch_size, self.seed, self.exact)
-        return LocalSteps(gradients, self.inner, self.local_steps)
-
-
 def _rounds(setting: Setting, trial: dict[str, Any], work: Task, seed: int, device: str) -> Rounds:
     size = setting.fitted(work.size)
-    everywhere = setting.algorithm == "allreduce-adamw"
     outer = {name: value for name, value in trial.items() if name != "rate"}
+    everywhere = setting.algorithm == every_step.ALGORITHM
     method = docom.AllReduceSGD(lr=1.0) if everywhere else docom.ALGORITHMS[setting.algorithm](**outer)
-    run = (AllReduce if everywhere else Experiment)(
+    run = (every_step.AllReduce if everywhere else Experiment)(
         work.problem, method, topology=setting.topology, compressor=setting.compressor, batch_size=size.batch, seed=seed,
         inner=inner(size, trial["rate"], plain=setting.times is not None), local_steps=size.every, device=device,
     )  # fmt: skip
     training = run.begin()
-    of_gradients = (
-        2 * (size.agents - 1) / size.agents * 4 * work.problem.dimension * size.every
-    )  # float32, in every step
+    of_gradients = run.average.bytes_per_step * size.every if isinstance(run, every_step.AllReduce) else 0
     for number in range(size.rounds):
         training.take_step()
         training.channels.check()

@@ -114,6 +114,8 @@ CATALOGUE = {
     setting.name: setting
     for setting in (
         Setting("allreduce", "AdamW, all-reduce of gradients", "allreduce-adamw"),
+        Setting("allreduce-fp16", "AdamW, all-reduce in fp16", "allreduce-adamw", "fp16"),
+        Setting("allreduce-powersgd", "AdamW, all-reduce in rank 4 (PowerSGD)", "allreduce-adamw", "powersgd"),
         Setting("diloco", "DiLoCo", "diloco", outer={"lr": 0.7, "momentum": 0.9}, other={"lr": 1.0, "momentum": 0.5}),
         Setting("sparseloco-senders", "SparseLoCo, over senders", "sparseloco", "mean-topk:64,rule=senders",
                 outer={"lr": 1.0}, other={"lr": 2.0}),
