@@ -320,3 +320,32 @@ def test_tensors_of_one_shape_may_be_compressed_together(how: ChunkTopK, monkeyp
     with pytest.raises(NonFinite) as error:
         bound.compress(x, None, when, [])
     assert error.value.rows.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("compressor", ["bins:2", "bins:2,whole=5", "chunk-topk:2,chunk=4", "topk:0.5", "none"])
+def test_a_message_made_without_waiting_is_the_same(compressor: str) -> None:
+    bound = parse(compressor).bind(Layout(((6, 4), (3,), (6, 4))), torch.float64)
+    x = drawn(3, bound.dimension)
+    message, nonfinite = bound.compress_lazily(x, None, stamp(3), bound.memory(torch.arange(3)))
+    plainly = bound.compress(x, None, stamp(3), bound.memory(torch.arange(3)))
+    assert nonfinite.tolist() == [False] * 3
+    assert bound.encode(message) == bound.encode(plainly)
+
+
+def test_tensors_sent_whole_lie_among_those_in_bins() -> None:
+    """The bytes are those of one message for each tensor, one after the other, and come back as they were."""
+    layout = Layout(((6, 4), (3,), (9,)))
+    bound, x = parse("bins:3,whole=5").bind(layout, torch.float64), drawn(2, 36)
+    message = bound.compress(x, None, stamp(2), [])
+    apart = [
+        parse("none" if span.stop - span.start <= 5 else "bins:3").bind(Layout((shape,)), torch.float64)
+        for shape, span in layout.spans()
+    ]
+    alone = [
+        part.encode(part.compress(x[:, span].contiguous(), None, stamp(2), []))
+        for part, (_, span) in zip(apart, layout.spans(), strict=True)
+    ]
+    assert bound.encode(message) == [b"".join(row) for row in zip(*alone, strict=True)]
+    back = bound.decompress(bound.decode(bound.encode(message)), stamp(2))
+    assert torch.equal(back, bound.decompress(message, stamp(2)))
+    assert torch.equal(back[:, 24:27], x[:, 24:27])

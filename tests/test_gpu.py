@@ -6,11 +6,14 @@ import pytest
 import torch
 
 import docom
-from docom import oracles
+from docom import oracles, rng
 from docom.bench import parts
 from docom.capture import WARM_UP
-from docom.channels import Meter
+from docom.channels import Meter, NonFiniteVariable, Opening, parse_gossip
 from docom.experiment import Experiment
+from docom.layout import Layout
+from docom.transports import InProcess
+from docom.weights import network
 from test_declarations import EveryOther
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -224,3 +227,57 @@ def test_a_module_that_cannot_be_captured_is_told_how_to_run() -> None:
         training.take_step()
     training.settle()
     assert training.captured is None
+
+
+def opened(compressor: str, kind: str, device: str) -> docom.channels.Channel:
+    graph, layout = network("ring", 8, None, 0), Layout(((90, 70), (70,), (90, 70), (7,)))
+    transport = InProcess(graph.degrees, device=device)
+    at = Opening("model", kind, layout, graph, transport, torch.float32, rng.Key(0, rng.CHANNEL))
+    return parse_gossip(compressor).open(at)
+
+
+def rows_of(channel: docom.channels.Channel, kind: str, rounds: int) -> list[torch.Tensor]:
+    """What a channel returns; on a GPU the host must not wait for it once everything is there."""
+    device, draw, found = channel.transport.agents.device, torch.Generator().manual_seed(0), []
+    if kind == "compressed":
+        channel.start(torch.zeros(8, 2 * 90 * 70 + 77, device=device))
+    for number in range(rounds):
+        x = torch.randn(8, 2 * 90 * 70 + 77, generator=draw).to(device)
+        if device.type == "cuda" and number > 1:
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            got = channel.mean(x) if kind == "mean" else channel.push(x)
+        finally:
+            if device.type == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+        found.append(got.cpu().clone())
+    return found
+
+
+@pytest.mark.parametrize(
+    "compressor", ["mean-tree:2", "mean-tree:4,whole=100", "mean-tree:k=3", "mean-topk:3,rule=senders", "mean-topk:3,chunk=13"]
+)  # fmt: skip
+def test_averages_have_the_bits_of_a_cpu_and_the_host_does_not_wait(compressor: str) -> None:
+    """With eight agents the weights are powers of two, so that it does not matter how products and sums are rounded."""
+    on_gpu, on_cpu = (rows_of(opened(compressor, "mean", device), "mean", 5) for device in ("cuda", "cpu"))
+    assert all(torch.equal(mine, other) for mine, other in zip(on_gpu, on_cpu, strict=True))
+
+
+@pytest.mark.parametrize("compressor", ["bins:2", "chunk-topk:3", "chunk-topk:3,chunk=13,indices=short"])
+def test_copies_follow_as_on_a_cpu_and_the_host_does_not_wait(compressor: str) -> None:
+    on_gpu, on_cpu = (rows_of(opened(compressor, "compressed", device), "compressed", 5) for device in ("cuda", "cpu"))
+    for mine, other in zip(on_gpu, on_cpu, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("compressor", ["mean-tree:2", "mean-topk:3", "bins:2", "chunk-topk:3"])
+def test_numbers_that_are_not_finite_are_found_later(compressor: str) -> None:
+    kind = "mean" if compressor.startswith("mean") else "compressed"
+    channel = opened(compressor, kind, "cuda")
+    rows_of(channel, kind, 1)
+    channel.check()
+    x = torch.zeros(8, 2 * 90 * 70 + 77, device="cuda")
+    x[5, 300] = float("nan")
+    channel.mean(x) if kind == "mean" else channel.push(x)
+    with pytest.raises(NonFiniteVariable, match="agent 5"):
+        channel.check()

@@ -227,4 +227,4 @@ def test_unknown_methods_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(sys, "argv", ["local_steps", "--methods", "diloko"])
     with pytest.raises(SystemExit):
         main()
-    assert "unknown methods diloko; there are allreduce, diloco" in capsys.readouterr().err
+    assert "unknown methods diloko; there are allreduce, allreduce-fp16" in capsys.readouterr().err

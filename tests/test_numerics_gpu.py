@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from docom import rng
-from docom.numerics import NEVER, Key, RowMix, plain
+from docom.compressors.values import BinMeans
+from docom.numerics import NEVER, Key, Parts, RowMix, plain
 from docom.problems import convolution
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -158,6 +159,62 @@ def test_quantiser_rounds_as_the_definition_does(d: int, dtype: torch.dtype) -> 
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(copy, hat + found)
     assert (flags == NEVER).all()
+
+
+def binned_by_definition(x: Tensor, parts: Parts, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Means, bins and decoded numbers of every part by itself, on a CPU."""
+    levels, codes, out = [], torch.zeros(x.shape, dtype=torch.uint8), torch.zeros_like(x, device="cpu")
+    for span in parts.spans:
+        code = BinMeans(span.stop - span.start, x.dtype, width=bits)
+        found = code.coded(x[:, span].cpu().contiguous())
+        levels.append(found[0])
+        codes[:, span], out[:, span] = found[1], code.decoded(found)
+    return torch.stack(levels, dim=1), codes, out
+
+
+def assert_same_bins(x: Tensor, parts: Parts, bits: int) -> None:
+    levels, codes, bad = gpu.bin_means(x, parts, BinMeans.CUTS[bits])
+    wanted, bins, rows = binned_by_definition(x, parts, bits)
+    assert torch.equal(levels.cpu(), wanted)
+    assert not bad.any()
+    out = gpu.means_of_bins(torch.zeros_like(x), levels, codes, parts)
+    assert torch.equal(out.cpu(), rows)
+    for span in parts.spans:
+        assert torch.equal(codes[:, span].cpu(), bins[:, span])
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["normal", "ties", "one is huge", "small", "zeros"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bins_and_their_means_are_those_of_the_definition_to_the_bit(dtype: torch.dtype, kind: str, bits: int) -> None:
+    """Of parts of one number, of one pass of sums, and of two; and what lies between them is nobody's."""
+    parts = Parts([slice(0, 1), slice(1, 4), slice(10, 310), slice(310, 9_400)])
+    x = draw(2, 9_500, dtype=dtype) + 0.3
+    if kind == "ties":
+        x = (2 * x).round() / 2
+    if kind == "one is huge":
+        x[1, [2, 15, 5000]] = 1e30
+    if kind == "small":
+        x *= 1e-40 if dtype == torch.float32 else 1e-300
+    if kind == "zeros":
+        x[:, :5000] = 0
+        x[1] = -0.0
+    assert_same_bins(x, parts, bits)
+
+
+@pytest.mark.slow
+def test_long_parts_are_added_up_in_three_passes() -> None:
+    parts = Parts([slice(0, 1_100_000), slice(1_100_000, 1_100_070)])
+    assert len(parts.on(torch.device(DEVICE))) == 3
+    assert_same_bins(draw(2, 1_100_070, dtype=torch.float32), parts, 2)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_parts_with_numbers_that_are_not_finite_are_told(bad: float) -> None:
+    x = draw(3, 400, dtype=torch.float32)
+    x[1, 150], x[2, 20] = bad, bad
+    parts = Parts([slice(0, 10), slice(100, 400)])
+    assert gpu.bin_means(x, parts, BinMeans.CUTS[2])[2].tolist() == [False, True, False]
 
 
 def test_a_row_of_zeros_is_quantised_to_zeros() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from docom.channels.meter import Meter
 from docom.channels.passage import Ends, Passage
+from docom.compressors import Bound, NonFinite, Stamp
 from docom.numerics import NEVER, nonfinite_rows, note_nonfinite
 from docom.rng import Tick
 from docom.transports import Pending, Place, Transport
@@ -37,6 +38,14 @@ class Watch:
     def moment(self) -> Tick:
         """The present round, as kernels take it."""
         return Tick(self.counter)
+
+    def note(self, nonfinite: Tensor, rows: Tensor | None = None) -> None:
+        """Note agents that are not finite in this round: a mask of all agents, or of those of some rows."""
+        now = torch.where(nonfinite, self.counter, NEVER)
+        if rows is None:
+            torch.minimum(self.first, now, out=self.first)
+        else:
+            self.first.index_copy_(0, rows, torch.minimum(self.first[rows], now))
 
 
 class Channel:
@@ -170,6 +179,33 @@ class Channel:
             self.refuse(nonfinite_rows(x))
         else:
             note_nonfinite(x, self.watch.first, self.watch.moment)
+
+    def compressed(
+        self,
+        bound: Bound,
+        x: Tensor,
+        hat: Tensor | None,
+        stamp: Stamp,
+        memory: list[Tensor],
+        rows: Tensor | None = None,
+    ) -> Any:
+        """`Bound.compress`, which refuses what is not finite as `inspect` does. rows: those of the local agents that ``x`` has.
+
+        A message that is sent must be finite; where none is sent, the host does not wait for a GPU.
+        """
+        if self.watch is not None and not self.transport.needs_messages:
+            message, nonfinite = bound.compress_lazily(x, hat, stamp, memory)
+            self.watch.note(nonfinite, rows)
+            return message
+        try:
+            return bound.compress(x, hat, stamp, memory)
+        except NonFinite as error:
+            bad = error.rows
+            if rows is not None:
+                bad = torch.zeros(len(self.transport.agents), dtype=torch.bool, device=x.device)
+                bad[rows] = error.rows
+            self.refuse(bad)
+            raise
 
     def check(self) -> None:
         """Raise `NonFiniteVariable` if a GPU has found rows that are not finite."""

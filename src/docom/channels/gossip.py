@@ -12,7 +12,7 @@ from docom.channels.base import Channel
 from docom.channels.copies import Copies
 from docom.channels.meter import Meter
 from docom.channels.passage import Ends, Passage
-from docom.compressors import Bound, NonFinite, Stamp
+from docom.compressors import Bound, Stamp
 from docom.numerics import RowMix, mix
 from docom.rng import Key
 from docom.transports import Pending, Place, Transport
@@ -136,11 +136,8 @@ class CompressedChannel(Channel):
         if self.bound.lossless:
             self.inspect(x)
             return x
-        try:
-            return self.bound.compress(x, self.hat, Stamp(self.key, self.transport.agents, self.rounds), self.memory)
-        except NonFinite as error:
-            self.refuse(error.rows)
-            raise
+        stamp = Stamp(self.key, self.transport.agents, self.rounds)
+        return self.compressed(self.bound, x, self.hat, stamp, self.memory)
 
     def _take(self, message: Any, x: Tensor, stamp: Stamp, damping: float) -> Tensor:
         if self.bound.lossless:

@@ -20,7 +20,7 @@ from torch import Tensor
 from docom.channels.base import Channel
 from docom.channels.faulty import guarded
 from docom.channels.opening import Gossip, Opening
-from docom.compressors import ChunkTopK, NonFinite, Sparse, Stamp
+from docom.compressors import ChunkTopK, Sparse, Stamp
 from docom.layout import Layout
 from docom.numerics import RowMix, add_sparse, combine, mix_sparse
 from docom.transports import Pending
@@ -108,21 +108,16 @@ class SparseMeanChannel(Channel):
         """See `Channel.begin_mean`."""
         self.inspect(x)
         combine(self.error, (self.decay, self.error), (1, x))
-        stamp, message = self._message()
+        stamp = Stamp(self.key, self.transport.agents, self.rounds)
+        message = self.compressed(self.bound, self.error, None, stamp, [])
         sent = self._sparse(message, stamp)
         add_sparse(self.error, sent.indices, sent.values, -1.0)
         under_way = self.transport.relay(self.bound, message, self.hops, self.place)
         everyone = Stamp(self.key, self.everyone, self.rounds)
         self.count()
-        return under_way.then(lambda came: self._average(self._sparse(came, everyone)))
-
-    def _message(self) -> tuple[Stamp, Any]:
-        stamp = Stamp(self.key, self.transport.agents, self.rounds)
-        try:
-            return stamp, self.bound.compress(self.error, None, stamp, [])
-        except NonFinite as error:
-            self.refuse(error.rows)
-            raise
+        return under_way.then(
+            lambda came: self._average(sent if came is message else self._sparse(came, everyone))  # all are here
+        )
 
     def _sparse(self, message: Any, stamp: Stamp) -> Sparse:
         found = self.bound.sparse(message, stamp)

@@ -11,20 +11,22 @@ with its next message, so that with a decay of 1, the default, nothing is lost o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
 from docom.channels.opening import Gossip, Opening
 from docom.channels.sparse_mean import check_decay
-from docom.compressors import Bins, ChunkTopK, NonFinite, Stamp
+from docom.compressors import Bins, ChunkTopK, Stamp
 from docom.layout import Layout
-from docom.numerics import combine
-from docom.transports import Pending, Place
-from docom.weights import Tree
+from docom.numerics import RowMix, combine, mix
+from docom.transports import Pending, Place, Transport
+from docom.weights import Hops, Tree
 
 
 @dataclass(frozen=True)
@@ -66,18 +68,40 @@ class MeanTree(Gossip):
         return self.code.bind(layout, dtype).delta
 
 
+class _Level:
+    """The agents of one level of the tree, which send to those above them, as this process sees them.
+
+    writers: the local ones. known: those whose messages come here or are written here. sums: which of these messages each local
+    agent adds to what it owes, in the order of their senders.
+    """
+
+    def __init__(self, level: Sequence[int], parents: Mapping[int, int], transport: Transport) -> None:
+        device = transport.agents.device
+        mine = {agent: row for row, agent in enumerate(transport.agents.tolist())}
+        self.writers = [agent for agent in level if agent in mine]
+        self.rows = torch.tensor([mine[agent] for agent in self.writers], dtype=torch.int64, device=device)
+        self.agents = torch.tensor(self.writers, dtype=torch.int64, device=device)
+        known = [agent for agent in level if agent in mine or parents.get(agent, agent) in mine]
+        above = [[float(parents.get(agent) == parent) for agent in known] for parent in mine]
+        self.sums = RowMix.from_dense(np.array(above))
+        self.known = torch.tensor(known, dtype=torch.int64, device=device)
+
+
 class TreeMeanChannel(Channel):
     """`mean` returns the same average for all agents; what rounding has changed is kept by those who have rounded."""
 
     def __init__(self, at: Opening, code: Bins | ChunkTopK, decay: float = 1.0) -> None:
         super().__init__(at.variable, at.transport)
         self.bound, self.key, self.n, self.decay = code.bind(at.layout, at.dtype), at.key, at.network.n, decay
-        self.tree = Tree(at.network)
-        self.mine = {agent: row for row, agent in enumerate(at.transport.agents.tolist())}
-        self.exchanges = max(1, 2 * len(self.tree.up))
+        self.tree = tree = Tree(at.network)
+        self.levels = [_Level(level, tree.parents, at.transport) for level in tree.levels[:0:-1]]
+        self.top = _Level([tree.root], {}, at.transport)
+        agents = at.transport.agents
+        self.root = torch.tensor([tree.root], device=agents.device)
+        self.exchanges = max(1, 2 * len(self.levels))
         self.bits_per_round = 2 * (self.n - 1) / self.n * self.bound.bits
         self.bytes_per_round = 2 * (self.n - 1) * self.bound.num_bytes
-        self.error = torch.zeros(len(self.mine), at.layout.dimension, dtype=at.dtype, device=at.transport.agents.device)
+        self.error = torch.zeros(len(agents), at.layout.dimension, dtype=at.dtype, device=agents.device)
 
     def mean(self, x: Tensor) -> Tensor:
         """See `Channel.mean`."""
@@ -89,58 +113,48 @@ class TreeMeanChannel(Channel):
         combine(self.error, (self.decay, self.error), (1, x))
         round = self.rounds
         self.count()
-        waiting = [self._upwards(0, round)] if self.tree.up else []
+        waiting = [self._upwards(0, round)] if self.levels else []
 
         def finish() -> Tensor:
-            for level in range(len(self.tree.up)):
-                sent = waiting.pop() if waiting else self._upwards(level, round)
-                self._take(sent.wait(), level, round)
-            root = [self.tree.root]
-            message = self._message(root, round)
-            came = self.transport.relay(self.bound, message, self.tree.down, Place(self.number, round), root).wait()
-            average = self.bound.decompress(came, self._stamp(root, round))
+            for number, level in enumerate(self.levels):
+                sent = waiting.pop() if waiting else self._upwards(number, round)
+                rows = sent.wait()
+                if rows is not None and len(level.sums.sources):
+                    mix(self.error, rows, level.sums, accumulate=True)
+            average = self._downwards(round).wait()
+            assert average is not None, "everybody gets it"
             return (average / self.n).expand_as(self.error).contiguous()
 
         return Pending(finish, bool(waiting) and waiting[0].under_way)
 
-    def _upwards(self, level: int, round: int) -> Pending[Any]:
-        """The messages of one level, from the lowest one, to those above."""
-        hops = self.tree.up[level]
-        writers = [relay.origin for relay in hops[0]]
+    def _upwards(self, number: int, round: int) -> Pending[Tensor | None]:
+        """The messages of one level, from the lowest one, to those above, as rows."""
+        level, hops = self.levels[number], self.tree.up[number]
+        return self._relayed(level, hops, [relay.origin for relay in hops[0]], level.known, round)
+
+    def _downwards(self, round: int) -> Pending[Tensor | None]:
+        """The root's message, as a row of everybody."""
+        return self._relayed(self.top, self.tree.down, [self.tree.root], self.root, round)
+
+    def _relayed(
+        self, level: _Level, hops: Hops, origins: Sequence[int], known: Tensor, round: int
+    ) -> Pending[Tensor | None]:
+        """Messages of the writers of a level, which are taken from what they owe, and those that come here, as rows."""
+        message = q = None
+        if level.writers:
+            stamp = Stamp(self.key, level.agents, round)
+            owed = self.error[level.rows]
+            message = self.compressed(self.bound, owed, None, stamp, [], level.rows)
+            q = self.bound.decompress(message, stamp)
+            self.error[level.rows] = owed.sub_(q)
+
+        def rows(came: Any) -> Tensor | None:
+            if came is None or came is message:  # of all agents in one process
+                return q
+            return self.bound.decompress(came, Stamp(self.key, known, round))
+
         place = Place(self.number, round)
-        return self.transport.relay(self.bound, self._message(writers, round), hops, place, writers)
-
-    def _take(self, came: Any, level: int, round: int) -> None:
-        """Add the messages of a level to what the agents above owe, in the order of their senders."""
-        if came is None:
-            return
-        (hop,) = self.tree.up[level]
-        known = [r.origin for r in hop if r.sender in self.mine or r.receiver in self.mine]
-        rows = self.bound.decompress(came, self._stamp(known, round))
-        for agent, row in zip(known, rows, strict=True):
-            above = self.tree.parents[agent]
-            if above in self.mine:
-                self.error[self.mine[above]] += row
-
-    def _message(self, writers: list[int], round: int) -> Any:
-        """What the local ones of these agents send; it is taken from what they owe. None where there are none."""
-        local = [agent for agent in writers if agent in self.mine]
-        if not local:
-            return None
-        rows = torch.tensor([self.mine[agent] for agent in local], device=self.error.device)
-        stamp = self._stamp(local, round)
-        try:
-            message = self.bound.compress(self.error[rows], None, stamp, [])
-        except NonFinite as error:
-            bad = torch.zeros(len(self.error), dtype=torch.bool, device=self.error.device)
-            bad[rows[error.rows]] = True
-            self.refuse(bad)
-            raise
-        self.error[rows] -= self.bound.decompress(message, stamp)
-        return message
-
-    def _stamp(self, agents: list[int], round: int) -> Stamp:
-        return Stamp(self.key, torch.tensor(agents, device=self.error.device), round)
+        return self.transport.relay(self.bound, message, hops, place, origins).then(rows)
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from docom.rng import Key, Moment, Tick
 HostBuffer = bytes | bytearray | memoryview
 Buffer = HostBuffer | Tensor
 """A message to decode; as a tensor of bytes on a GPU only for a `Bound` that says ``decodes_tensors``."""
+Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,13 @@ class Bound(ABC):
     @abstractmethod
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Any:
         """The message for ``x - hat``, one row per agent. Raises `NonFinite` on NaN or infinity."""
+
+    def compress_lazily(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> tuple[Any, Tensor]:
+        """What `compress` returns, and a mask of the rows with a NaN or an infinity, of which no message has a meaning.
+
+        For rows on a GPU, which the host need not wait for.
+        """
+        return self.compress(x, hat, stamp, memory), torch.zeros(len(x), dtype=torch.bool, device=x.device)
 
     @abstractmethod
     def decompress(self, message: Any, stamp: Stamp) -> Tensor:
@@ -119,6 +127,14 @@ class NonFinite(FloatingPointError):
     def __init__(self, rows: Tensor) -> None:
         super().__init__(f"NaN or infinity in row(s) {rows.nonzero().flatten().tolist()}")
         self.rows = rows
+
+
+def checked(found: tuple[Message, Tensor]) -> Message:
+    """The message that `Bound.compress_lazily` has returned, if all its rows are finite."""
+    message, nonfinite = found
+    if bool(nonfinite.any()):
+        raise NonFinite(nonfinite)
+    return message
 
 
 @dataclass(frozen=True)

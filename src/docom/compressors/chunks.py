@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from docom import wire
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, check_whole
+from docom.compressors.base import Bound, Buffer, Compressor, Sparse, Stamp, check_whole, checked
 from docom.compressors.codecs import bytes_to_codes, bytes_to_indices, check_length, codes_to_bytes, indices_to_bytes
 from docom.compressors.scopes import PerTensor, per_tensor
 from docom.compressors.values import Quantised, ValueCode, value_code
@@ -151,7 +151,7 @@ class BoundChunkTopK(Bound):
         self.ends = self.starts + torch.from_numpy(np.repeat(tiles.sizes, kept))
         self._copies: dict[torch.device, tuple[Tensor, Tensor]] = {}
         chosen = np.arange(self.searched) < kept[:, None]
-        self.chosen = None if chosen.all() else torch.from_numpy(chosen.ravel())
+        self.chosen = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen))
         self.k = len(self.starts)
         self.code: ValueCode = value_code(how.values, self.k, dtype)
         share = float((kept / tiles.sizes).min())
@@ -169,20 +169,23 @@ class BoundChunkTopK(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Sparse:
         """See `Bound.compress`."""
+        return checked(self.compress_lazily(x, hat, stamp, memory))
+
+    def compress_lazily(
+        self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]
+    ) -> tuple[Sparse, Tensor]:
+        """See `Bound.compress_lazily`."""
         m, chunks = len(x), self.tiles.count
         numbers = self.tiles.take(x if hat is None else x - hat).reshape(m * chunks, self.tiles.width)
         indices, values, nonfinite = select_top(numbers, None, self.searched)
-        nonfinite = nonfinite.reshape(m, chunks).any(dim=1)
-        if bool(nonfinite.any()):
-            raise NonFinite(nonfinite)
         first = torch.arange(chunks, device=x.device, dtype=indices.dtype).mul_(self.tiles.width).reshape(1, chunks, 1)
         places = (indices.reshape(m, chunks, -1) + first).reshape(m, -1).to(self.tiles.order.dtype)
         values = values.reshape(m, -1)
         if self.chosen is not None:
-            chosen = self.chosen.to(x.device)
-            places, values = places[:, chosen], values[:, chosen]
+            self.chosen = self.chosen.to(x.device)  # where it stays
+            places, values = places.index_select(1, self.chosen), values.index_select(1, self.chosen)
         values, code = self.code.compress(values, stamp)
-        return Sparse(places, values, code)
+        return Sparse(places, values, code), nonfinite.reshape(m, chunks).any(dim=1)
 
     def decompress(self, message: Sparse, stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""

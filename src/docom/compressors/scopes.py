@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp
+from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, checked
 from docom.compressors.codecs import check_length
 from docom.compressors.identity import Identity
 from docom.layout import Layout
@@ -67,21 +67,27 @@ class PerTensor(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> tuple[Any, ...]:
         """See `Bound.compress`."""
+        return checked(self.compress_lazily(x, hat, stamp, memory))
+
+    def compress_lazily(
+        self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]
+    ) -> tuple[tuple[Any, ...], Tensor]:
+        """See `Bound.compress_lazily`."""
         message: list[Any] = [None] * len(self.parts)
-        nonfinite = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        nonfinite, refused = torch.zeros(len(x), dtype=torch.bool, device=x.device), False
         for numbers in self._groups(x.device):
             bound, count = self.parts[numbers[0]][1], len(numbers)
             rows, copies = self._rows(x, numbers), None if hat is None else self._rows(hat, numbers)
             try:
-                found = bound.compress(rows, copies, stamp.part(numbers[0]), memory)
+                found, bad = bound.compress_lazily(rows, copies, stamp.part(numbers[0]), memory)
             except NonFinite as error:
-                nonfinite |= error.rows.reshape(-1, count).any(dim=1)
-                continue
+                found, bad, refused = None, error.rows, True
+            nonfinite |= bad.reshape(-1, count).any(dim=1)
             for place, number in enumerate(numbers):
                 message[number] = found if count == 1 else every(found, place, count)
-        if bool(nonfinite.any()):
+        if refused:
             raise NonFinite(nonfinite)
-        return tuple(message)
+        return tuple(message), nonfinite
 
     def _groups(self, device: torch.device) -> list[list[int]]:
         """Numbers of the parts that are treated together."""
@@ -95,6 +101,10 @@ class PerTensor(Bound):
 
     def decompress(self, message: tuple[Any, ...], stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""
+        sparse = self.sparse(message, stamp) if _on_gpu(message) else None
+        if sparse is not None:
+            rows = sparse.values.new_zeros(len(sparse.values), self.dimension)
+            return rows.scatter_(1, sparse.indices, sparse.values)
         return torch.cat(
             [
                 bound.decompress(part, stamp.part(number))
@@ -107,8 +117,7 @@ class PerTensor(Bound):
         """See `Bound.sparse`: tensors lie one after the other, so their indices stay ascending."""
         indices: list[Tensor] = [torch.empty(0)] * len(self.parts)
         values = list(indices)
-        first = message[0].values if isinstance(message[0], Sparse) else None
-        for numbers in self._groups(torch.device("cpu") if first is None else first.device):
+        for numbers in self._groups(torch.device("cuda" if _on_gpu(message) else "cpu")):
             bound, count = self.parts[numbers[0]][1], len(numbers)
             whole = message[numbers[0]] if count == 1 else joined([message[number] for number in numbers])
             sparse = bound.sparse(whole, stamp.part(numbers[0]))
@@ -132,6 +141,11 @@ class PerTensor(Bound):
             parts.append(bound.decode([buffer[start : start + bound.num_bytes] for buffer in buffers]))
             start += bound.num_bytes
         return tuple(parts)
+
+
+def _on_gpu(message: tuple[Any, ...]) -> bool:
+    """Whether a sparse message is on a GPU."""
+    return isinstance(message[0], Sparse) and message[0].values.device.type == "cuda"
 
 
 def every(message: Any, first: int, step: int) -> Any:

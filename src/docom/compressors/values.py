@@ -14,7 +14,7 @@ from docom import wire
 from docom.compressors.base import Buffer, Stamp, float_bits
 from docom.compressors.codecs import bytes_to_codes, bytes_to_values, codes_to_bytes, values_to_bytes
 from docom.compressors.quantizer import BoundQuantizer
-from docom.numerics import sum_entries
+from docom.numerics import Parts, bin_means, has_fused_update, sum_entries
 
 
 class ValueCode(ABC):
@@ -146,7 +146,7 @@ class BinMeans(ValueCode):
 
     def __init__(self, k: int, dtype: torch.dtype, deployed: bool = False, width: int = 2) -> None:
         self.k, self.dtype, self.deployed, self.width = k, dtype, deployed, width
-        self.bins = 1 << width
+        self.bins, self.all = 1 << width, Parts([slice(0, k)])
         self.delta = None if deployed else min(1.0, 2 / k)
         self.head = self.bins * float_bits(dtype) // 8
         self.bits, self.num_bytes = width * k + 32 * self.bins, self.head + wire.packed_size(k, width)
@@ -158,6 +158,9 @@ class BinMeans(ValueCode):
 
     def coded(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The means of the bins, and the bin of every value."""
+        if not self.deployed and has_fused_update(values):
+            levels, codes, _ = bin_means(values, self.all, self.CUTS[self.width])
+            return levels[:, 0], codes
         wide = values.to(torch.float64)
         # Squares of very large or small numbers would leave the range of float64.
         largest = wide.abs().amax(dim=1, keepdim=True)

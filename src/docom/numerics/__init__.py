@@ -18,21 +18,25 @@ from torch import Tensor
 
 from docom import rng
 from docom.numerics import plain
+from docom.numerics.parts import Parts
 from docom.numerics.rowmix import RowMix
 from docom.rng import Key, Moment, Tick
 from docom.rng.available import numba_is_available, triton_is_available
 
 __all__ = [
     "Key",
+    "Parts",
     "RowMix",
     "Tick",
     "add_quantised",
     "add_selected",
     "add_sparse",
+    "bin_means",
     "combine",
     "combine_in_turn",
     "dequantise",
     "has_fused_update",
+    "means_of_bins",
     "mix",
     "mix_sparse",
     "nonfinite_rows",
@@ -229,6 +233,21 @@ def unpack_codes(packed: Tensor, count: int, width: int, start: int = 0, signed:
     [[1, 2, 3, 0]]
     """
     return _kernels(packed).unpack_codes(packed, count, width, start, signed)  # type: ignore[no-any-return]
+
+
+def bin_means(x: Tensor, parts: Parts, cuts: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """What `docom.compressors.values.BinMeans` computes for every part of every row. Needs `has_fused_update`.
+
+    cuts: distances of the cuts between bins from a part's mean, on either side of it, in its standard deviations; there is
+        one more at the mean. Returns the means of the bins ``[m, parts, bins]``, the bin of every number (uint8, in
+        the places of parts only), and which rows hold a NaN or an infinity in a part.
+    """
+    return _kernels(x).bin_means(x, parts, cuts)  # type: ignore[no-any-return]
+
+
+def means_of_bins(out: Tensor, levels: Tensor, codes: Tensor, parts: Parts) -> Tensor:
+    """Write into the parts of ``out`` the means that every number's bin has. Needs `has_fused_update`."""
+    return _kernels(out).means_of_bins(out, levels, codes, parts)  # type: ignore[no-any-return]
 
 
 def note_nonfinite(x: Tensor, flags: Tensor, moment: Tick) -> None:

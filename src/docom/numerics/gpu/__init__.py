@@ -8,6 +8,7 @@ how `tests/test_numerics_gpu.py` compares it with `plain`.
 
 from __future__ import annotations
 
+from docom.numerics.gpu.binning import bin_means, means_of_bins
 from docom.numerics.gpu.combination import combine, combine_in_turn
 from docom.numerics.gpu.mixing import mix, note_nonfinite
 from docom.numerics.gpu.packing import pack_codes, unpack_codes
@@ -29,9 +30,11 @@ __all__ = [
     "add_quantised",
     "add_selected",
     "add_sparse",
+    "bin_means",
     "combine",
     "combine_in_turn",
     "dequantise",
+    "means_of_bins",
     "mix",
     "mix_sparse",
     "nonfinite_rows",
