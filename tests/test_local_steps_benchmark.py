@@ -17,11 +17,13 @@ from benchmarks.local_steps import cost, page  # noqa: E402
 from benchmarks.local_steps.__main__ import main  # noqa: E402
 from benchmarks.local_steps.corpus import shards, sources, windows  # noqa: E402
 from benchmarks.local_steps.every_step import AllReduce  # noqa: E402
-from benchmarks.local_steps.measuring import inner, measure, task, transformer  # noqa: E402
-from benchmarks.local_steps.model import Transformer, loss  # noqa: E402
+from benchmarks.local_steps.measuring import inner, measure  # noqa: E402
+from benchmarks.local_steps.model import Patches, Transformer, loss  # noqa: E402
 from benchmarks.local_steps.settings import CATALOGUE, FIRST, LARGE, SIZES  # noqa: E402
+from benchmarks.local_steps.tasks import task, transformer  # noqa: E402
 
 import docom  # noqa: E402
+from test_data_readers import write_mnist  # noqa: E402
 
 TINY = SIZES["tiny"]
 
@@ -228,3 +230,44 @@ def test_unknown_methods_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     with pytest.raises(SystemExit):
         main()
     assert "unknown methods diloko; there are allreduce, allreduce-fp16" in capsys.readouterr().err
+
+
+def test_images_are_a_second_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two classes per agent, all of them in what is measured, and tables that speak of images."""
+    out, data = tmp_path / "out.json", write_mnist(tmp_path / "mnist", train=40, test=30)
+    given = ["--size", "tiny-images", "--images", str(data), "--methods", "diloco,stream-2bit-4", "--trials", "1"]
+    monkeypatch.setattr(sys, "argv", ["local_steps", *given, "--out", str(out), "--figure", str(tmp_path / "f.png")])
+    main()
+    results = json.loads(out.read_text())
+    assert {(run["setting"], run["mixed"]) for run in results["runs"]} == {
+        (name, mixed) for name in ("diloco", "stream-2bit-4") for mixed in (False, True)
+    }
+    for run in results["runs"]:
+        last = run["curve"][-1]
+        assert 0 <= last["accuracy"] <= 1
+        assert 0 < last["mean"] <= last["worst"] * (1 + 1e-12)
+    found = task(SIZES["tiny-images"], False, data)
+    classes = [set(labels.tolist()) for _, labels in found.problem.data]
+    assert [len(each) for each in classes] == [2] * 8
+    assert set.union(*classes) == set(range(10))
+    assert len(set(found.held_out[1].tolist())) > 2
+    assert sum(found.sources.values()) == 40
+    written = page.tables(results)
+    assert "Two classes per agent:" in written
+    assert "test loss on the test images of all classes" in written
+    assert "worst agent | its accuracy | mean" in written
+    assert len({line.count("|") for line in written.splitlines() if line.startswith("|")}) == 1
+    capsys.readouterr()
+
+
+def test_patches_are_squares_of_an_image() -> None:
+    module = Patches(8, 1, 2)
+    image = torch.arange(784, dtype=torch.float32).reshape(1, 28, 28)
+    seen: list[torch.Tensor] = []
+    module.patch.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    module(image.flatten(1))
+    patches = (seen[0] + 0.5) * 255
+    torch.testing.assert_close(patches[0, 8].reshape(4, 4), image[0, 4:8, 4:8])
+    assert patches.shape == (1, 49, 16)

@@ -1,4 +1,4 @@
-"""Run it: ``python -m benchmarks.local_steps`` for two CPU cores; ``--size 10M --device cuda`` is what one H200 is for.
+"""Run it: ``python -m benchmarks.local_steps`` for two CPU cores; ``--size 10M`` or ``--task images`` with ``--device cuda``.
 
 Every method gets the same number of trials on every division of the texts; the best one is then run with every seed, if there
 are several. A run that is done already is not done again.
@@ -19,8 +19,9 @@ import torch
 from benchmarks.files import write_json
 from benchmarks.local_steps import page
 from benchmarks.local_steps.corpus import gather
-from benchmarks.local_steps.measuring import measure, task
-from benchmarks.local_steps.settings import CATALOGUE, DATA, FIRST, SIZES, Setting
+from benchmarks.local_steps.measuring import measure
+from benchmarks.local_steps.settings import CATALOGUE, DATA, FIRST, SIZES, TASKS, Setting
+from benchmarks.local_steps.tasks import task
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 ROOT = Path(__file__).parents[2]
@@ -46,10 +47,11 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_steps", description=__doc__)
+    parser.add_argument("--task", choices=TASKS, default="texts", help="default: %(default)s")
+    parser.add_argument("--size", choices=SIZES, help="of the model and the run (default: small, or images)")
     parser.add_argument(
-        "--size", choices=SIZES, default="small", help="of the model and the run (default: %(default)s)"
+        "--data", choices=(*DATA, "both"), default="both", help="one source (or two classes) per agent, or all mixed"
     )
-    parser.add_argument("--data", choices=(*DATA, "both"), default="both", help="one source per agent, or all mixed")
     parser.add_argument(
         "--methods",
         help='names with commas between them, or "first" for '
@@ -62,11 +64,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--figure", type=Path, help="draw bits a byte against bytes into this file")
     parser.add_argument("--gather", type=Path, help="keep this machine's texts in a folder, and end")
     parser.add_argument("--texts", type=Path, help="a folder of gathered texts, instead of this machine's")
+    parser.add_argument("--images", type=Path, help="MNIST's four files (default: where docom data keeps them)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after that time")
     parser.add_argument("--docs", action="store_true", help="put all results into docs/local_steps.md")
     parser.add_argument("--report", action="store_true", help="only tables and figure of the results there are")
     given = parser.parse_args()
     given.started = time.monotonic()
+    given.size = given.size or TASKS[given.task].size
+    given.folder = given.images if SIZES[given.size].task == "images" else given.texts
     given.out = given.out or ROOT / "benchmarks" / "results" / f"local_steps_{given.size}.json"
     names = list(FIRST) if given.methods == "first" else given.methods.split(",") if given.methods else list(CATALOGUE)
     if unknown := set(names) - set(CATALOGUE):
@@ -107,7 +112,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def _empty(given: argparse.Namespace) -> dict[str, Any]:
     size = SIZES[given.size]
-    work = task(size, False, given.texts)
+    work = task(size, False, given.folder)
     machine = {
         "processor": platform.machine(),
         "cores": os.cpu_count(),
@@ -133,7 +138,7 @@ def _do(jobs: list[Job], given: argparse.Namespace, results: dict[str, Any]) -> 
                 return
             run = measure(
                 setting, trial, size, mixed, seed, given.device, lambda n, bar=bar: progress.update(bar, completed=n),
-                given.texts,
+                given.folder,
             )  # fmt: skip
             results["runs"].append(run)
             write_json(given.out, results)

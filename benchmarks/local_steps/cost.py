@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 from benchmarks.files import write_json
-from benchmarks.local_steps.measuring import Task, inner, task
+from benchmarks.local_steps.measuring import inner
 from benchmarks.local_steps.settings import CATALOGUE, LARGE, SIZES, Setting
+from benchmarks.local_steps.tasks import Task, task
 from benchmarks.tables import between
 
 import docom

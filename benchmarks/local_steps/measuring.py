@@ -1,75 +1,21 @@
-"""One run: a method with its step sizes on one division of the texts; what the worst agent predicts, and what was sent."""
+"""One run: a method with its step sizes on one division of the data; what the worst agent reaches, and what was sent."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from benchmarks.local_steps import every_step
-from benchmarks.local_steps.corpus import shards, sources
-from benchmarks.local_steps.model import Transformer, Window, loss
 from benchmarks.local_steps.settings import Setting, Size
+from benchmarks.local_steps.tasks import Task, task
 from torch import Tensor
-from torch.func import functional_call
 
 import docom
 from docom.experiment import Experiment
 from docom.loop import Training
-from docom.problems import ModuleProblem
-
-AT_ONCE = 8192  # bytes of an evaluation in one pass
-
-
-class Task:
-    """The model, every agent's windows, and those that nobody trains on."""
-
-    def __init__(self, size: Size, mixed: bool, folder: Path | None) -> None:
-        texts = sources(size.agents, size.source_bytes, folder)
-        data, self.held_out = shards(list(texts.values()), size.agents, size.context, mixed, size.held_out)
-        self.size, self.sources = size, {name: len(text) for name, text in texts.items()}
-        self.module = transformer(size) if size.blocks else Window(size.width, size.context)
-        # Passes in parts keep a GPU busy as they are; captured, a step would be tens of thousands of kernels.
-        self.problem = ModuleProblem(
-            self.module, data, loss, capture=size.micro_batch is None, micro_batch=size.micro_batch
-        )
-
-    def bits(self, rows: Tensor) -> list[float]:
-        """Bits a byte of every row's model on all held-out windows; rows that are equal are computed once."""
-        found: dict[int, float] = {}
-        for i, row in enumerate(rows):
-            same = next((j for j in found if torch.equal(rows[j], row)), None)
-            found[i] = self._bits(row) if same is None else found[same]
-        return list(found.values())
-
-    @torch.no_grad()
-    def _bits(self, row: Tensor) -> float:
-        layout = self.problem.layout
-        parts = {
-            name: row[span].reshape(shape) for name, (shape, span) in zip(layout.names, layout.spans(), strict=True)
-        }
-        module, held_out = self.module.to(row.device), self.held_out.to(row.device)
-        total = sum(
-            float(loss(functional_call(module, parts, (some[:, :-1],)), some[:, 1:])) * len(some)
-            for some in held_out.split(AT_ONCE // self.size.context)
-        )
-        return total / len(held_out) / math.log(2)
-
-
-def transformer(size: Size) -> Transformer:
-    """The model of a size."""
-    precision = getattr(torch, size.precision)
-    return Transformer(size.width, size.blocks, size.heads, size.context, precision, size.vocabulary, size.fused)
-
-
-@cache
-def task(size: Size, mixed: bool, folder: Path | None = None) -> Task:
-    """Read once. folder: of gathered texts; None for those of this machine."""
-    return Task(size, mixed, folder)
 
 
 def inner(size: Size, rate: float, plain: bool = False) -> docom.inner.Inner:
@@ -99,8 +45,7 @@ def measure(
         for number, (rows, sent) in enumerate(_rounds(setting, trial, work, seed, device), 1):
             step(number)
             if number in looks:
-                bits = work.bits(rows())
-                curve.append({"round": number, "bytes": sent, "worst": max(bits), "mean": sum(bits) / len(bits)})
+                curve.append({"round": number, "bytes": sent, **work.look(rows())})
     except FloatingPointError:
         finite = False
     finite = finite and math.isfinite(curve[-1]["worst"])

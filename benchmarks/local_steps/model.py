@@ -1,4 +1,4 @@
-"""A transformer that predicts the next byte, and a smaller network that predicts the last byte of a window.
+"""A transformer that predicts the next byte, a smaller network that predicts the last byte of a window, and one for images.
 
 The transformer's matrix products are in bf16 if asked for, all else in float32.
 """
@@ -125,3 +125,29 @@ class Window(nn.Module):
 def loss(scores: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy of a byte, in nats; of the last ones if there are fewer scores."""
     return F.cross_entropy(scores.flatten(0, 1), targets[:, -scores.shape[1] :].long().flatten())
+
+
+class Patches(nn.Module):
+    """Images of 28 x 28 grey pixels, 0 to 255, to scores of ten classes: a transformer over patches of 4 x 4 pixels."""
+
+    SIDE, PATCH, CLASSES = 28, 4, 10
+
+    def __init__(self, width: int, blocks: int, heads: int, precision: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.precision = precision
+        self.patch, self.out = Matrix(self.PATCH**2, width), nn.Linear(width, self.CLASSES)
+        self.place = nn.Embedding((self.SIDE // self.PATCH) ** 2, width)
+        nn.init.normal_(self.place.weight, std=0.02)
+        self.blocks = nn.ModuleList([Block(width, heads, blocks, precision, fused=False) for _ in range(blocks)])
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.register_buffer("mask", torch.zeros(1, 1, dtype=torch.bool), persistent=False)  # every patch sees all
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Scores ``[batch, 10]``."""
+        across = self.SIDE // self.PATCH
+        pixels = (images.float() / 255 - 0.5).unflatten(-1, (across, self.PATCH, across, self.PATCH))
+        x = self.patch(pixels.transpose(-3, -2).flatten(-2).flatten(-3, -2)) + self.place.weight
+        for block in self.blocks:
+            x = block(x, self.mask)
+        return self.out(self.norm(x).mean(dim=-2))

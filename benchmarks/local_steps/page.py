@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import local_step_bias, local_step_cost
 from benchmarks.local_steps import advice
-from benchmarks.local_steps.settings import CATALOGUE, DATA, FAMILIES, SIZES, Setting
+from benchmarks.local_steps.settings import CATALOGUE, FAMILIES, SIZES, TASKS, Setting, Words
 from benchmarks.tables import between
 
 ROOT = Path(__file__).parents[2]
@@ -36,25 +36,29 @@ def ranked(results: dict[str, Any], mixed: bool) -> list[tuple[Setting, dict[str
 
 def tables(results: dict[str, Any]) -> str:
     """One table for each division of the texts, the best first."""
-    size = results["settings"]
+    size, words = results["settings"], _words(results)
     parts = [
         f"{results['parameters']:,} parameters, {size['agents']} agents, {size['rounds']} rounds of {size['every']} inner steps, "
-        f"batch {size['batch']} of {size['context']} bytes, on {results['device']}: bits a byte on everybody's held-out text, "
+        f"batch {size['batch']} {words.batch.format(**size)}, on {results['device']}: {words.measure} on {words.held_out}, "
         "bytes sent per agent.\n"
     ]
     for mixed in (False, True):
         if rows := ranked(results, mixed):
-            parts.append(
-                f"\n{'All sources mixed' if mixed else 'One source per agent'}:\n\n{_table(results, rows, mixed)}"
-            )
+            parts.append(f"\n{words.divisions[mixed].capitalize()}:\n\n{_table(results, rows, mixed)}")
     return "".join(parts)
+
+
+def _words(results: dict[str, Any]) -> Words:
+    return TASKS[results["settings"].get("task", "texts")]
 
 
 def _table(results: dict[str, Any], rows: list[tuple[Setting, dict[str, Any]]], mixed: bool) -> str:
     dense = next((run["curve"][-1] for setting, run in rows if setting.name == "diloco"), None)
+    accuracy = any("accuracy" in run["curve"][-1] for _, run in rows)
+    more = " its accuracy |" * accuracy
     lines = [
-        "| method | worst agent | mean | against DiLoCo | MB | of DiLoCo's | trials | best settings |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        f"| method | worst agent |{more} mean | against DiLoCo | MB | of DiLoCo's | trials | best settings |",
+        f"|---|---:|{'---:|' * accuracy}---:|---:|---:|---:|---:|---|",
     ]
     for setting, run in rows:
         last, given = run["curve"][-1], ", ".join(f"{key} {value:.3g}" for key, value in run["trial"].items())
@@ -68,19 +72,21 @@ def _table(results: dict[str, Any], rows: list[tuple[Setting, dict[str, Any]]], 
             share = f"1/{dense['bytes'] / last['bytes']:.3g}" if last["bytes"] < dense["bytes"] else "1"
             share = share if last["bytes"] <= dense["bytes"] else f"{last['bytes'] / dense['bytes']:.3g}"
         lines.append(
-            f"| {setting.label} | {last['worst']:.3f}{spread} | {last['mean']:.3f} | {loss} | {last['bytes'] / 1e6:.3g} | "
-            f"{share} | {tried} | {given} |"
+            f"| {setting.label} | {last['worst']:.3f}{spread} |"
+            + (f" {last['accuracy']:.2%} |" if accuracy else "")
+            + f" {last['mean']:.3f} | {loss} | {last['bytes'] / 1e6:.3g} | {share} | {tried} | {given} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Bits a byte of the worst agent against the bytes an agent has sent, at the end of each method's best trial."""
+    """What the worst agent reaches against the bytes an agent has sent, at the end of each method's best trial."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    words = _words(results)
     shown = [mixed for mixed in (False, True) if any(run["mixed"] == mixed for run in results["runs"])]
     figure, axes = plt.subplots(1, len(shown), figsize=(7.2 * len(shown), 5.6), sharey=True, squeeze=False)
     for axis, mixed in zip(axes[0], shown, strict=True):
@@ -106,12 +112,12 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axis.text(1.01, 1.0, key, transform=axis.transAxes, fontsize=7, va="top", linespacing=1.3)
         axis.set_xscale("log")
         axis.set_xlabel("bytes sent per agent")
-        axis.set_title("all sources mixed" if DATA[mixed] == "mixed" else "one source per agent", fontsize=11)
+        axis.set_title(words.divisions[mixed], fontsize=11)
         axis.grid(alpha=0.3)
     ends = {(s.name, mixed): run["curve"][-1]["worst"] for mixed in shown for s, run in ranked(results, mixed)}
     usual = max((ends[key] for key in ends if key[0] == "diloco"), default=max(ends.values()) / HIGHEST)
     axes[0][0].set_ylim(0.97 * min(ends.values()), min(HIGHEST * usual, 1.02 * max(ends.values())))
-    axes[0][0].set_ylabel("bits a byte of the worst agent, held-out text of all")
+    axes[0][0].set_ylabel(f"{words.measure} of the worst agent, {words.held_out}")
     axes[0][0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.11), ncol=3, fontsize=8, frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=110, bbox_inches="tight")
@@ -122,7 +128,7 @@ def write(docs: Path = DOCS / "local_steps.md", results: Path = RESULTS) -> None
     """Put all results that exist into the page, and the figures beside it."""
     text = docs.read_text()
     for size in SIZES:
-        if size == "tiny":
+        if size.startswith("tiny"):
             continue
         text = between(text, size, _of_size(results / f"local_steps_{size}.json", size, docs.parent), MAKER)
     bias, cost = results / "local_steps_bias.json", results / "local_steps_cost.json"
@@ -144,4 +150,4 @@ def _of_size(path: Path, size: str, docs: Path) -> str:
         return tables(found)
     figure = f"figures/local_steps_{size}.png"
     draw(found, docs / figure)
-    return f"![bits a byte of the worst agent against bytes sent]({figure})\n\n{tables(found)}"
+    return f"![{_words(found).measure} of the worst agent against bytes sent]({figure})\n\n{tables(found)}"

@@ -25,7 +25,7 @@ class Size:
 
     rates: inner step sizes of AdamW that are tried. looks: how often a run is evaluated. precision: of matrix products.
     vocabulary: rows of the table of vectors. fused: see `model.Transformer`. micro_batch: windows of an agent that pass through
-    the model together; None for as many as fit.
+    the model together; None for as many as fit. task: "texts" or "images"; of images, context is the number of pixels.
     """
 
     width: int
@@ -45,6 +45,7 @@ class Size:
     vocabulary: int = 256
     fused: bool = False
     micro_batch: int | None = None
+    task: str = "texts"
 
 
 SIZES = {
@@ -57,7 +58,29 @@ SIZES = {
     "3M-64": Size(256, 4, 4, 256, 2, 64, 30, 50, 1, (1e-3, 4e-4), 6 * 10**6, 512, 2, "bfloat16"),
     "10M": Size(384, 6, 6, 256, 4, 8, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
     "10M-16": Size(384, 6, 6, 256, 4, 16, 30, 100, 3, (1e-3, 4e-4), 6 * 10**6, 512, 5, "bfloat16"),
+    # the second task
+    "tiny-images": Size(16, 1, 2, 784, 2, 8, 2, 2, 1, (5e-3, 2e-3), 0, 16, 1, task="images"),
+    "images": Size(64, 2, 4, 784, 32, 8, 30, 50, 3, (2e-3, 5e-4), 0, 10_000, 5, task="images"),
 }
+
+
+@dataclass(frozen=True)
+class Words:
+    """How the results of a task are described. size: the one that is run if none is named."""
+
+    size: str
+    measure: str
+    held_out: str
+    batch: str
+    divisions: tuple[str, str]
+
+
+TASKS = {
+    "texts": Words("small", "bits a byte", "everybody's held-out text", "of {context} bytes",
+                   ("one source per agent", "all sources mixed")),
+    "images": Words("images", "test loss", "the test images of all classes", "images",
+                    ("two classes per agent", "all classes mixed")),
+}  # fmt: skip
 
 # How long a round takes, and nothing else: GPT-2's shape. A byte is a token, so that 64 windows are 64 kB of text; its table
 # has GPT-2's 50,257 rows, of which texts read 256, while scores and gradients are those of all rows.
