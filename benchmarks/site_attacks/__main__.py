@@ -37,7 +37,7 @@ class Changing(Relay):
         self.draw, self.hostile = random.Random(1), False
         super().__init__(to)
 
-    def seen(self, data: bytes) -> bytes:
+    def seen(self, data: bytes, to_the_site: bool) -> bytes:
         """See `Relay.seen`."""
         if len(self.record) < 50_000:
             self.record += data

@@ -55,19 +55,19 @@ class Relay:
                     continue
                 self.pairs.append((mine, theirs))
                 for source, sink in ((mine, theirs), (theirs, mine)):
-                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+                    threading.Thread(target=self._pass, args=(source, sink, source is mine), daemon=True).start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pass(self, source: socket.socket, sink: socket.socket, to_the_site: bool) -> None:
         with suppress(OSError):
             while data := source.recv(2**16):
-                sink.sendall(self.seen(data))
+                sink.sendall(self.seen(data, to_the_site))
         for one in (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
-    def seen(self, data: bytes) -> bytes:
-        """What is passed on of what has come."""
+    def seen(self, data: bytes, to_the_site: bool) -> bytes:
+        """What is passed on of what has come, from or to the site in front of which this is."""
         return data
 
     def cut(self, seconds: float) -> None:

@@ -51,10 +51,10 @@ run:                           # for `docom site run`; settings of `docom run`
 MOST_MEMBERS = 1000
 MOST_SECONDS = 30 * 24 * 3600.0
 LONGEST_HOST = 253
-KEYS = ("name", "members", "links", "topology", "weights", "patience", "heartbeat", "log", "run", "mode")
+KEYS = ("name", "members", "links", "topology", "weights", "patience", "heartbeat", "redial", "log", "run", "mode")
 NEEDED = ("name", "members")
 MEMBER_KEYS = ("name", "key", "address", "retired")
-DEFAULTS: dict[str, float] = {"patience": 600.0, "heartbeat": 5.0, "log": 512.0}
+DEFAULTS: dict[str, float] = {"patience": 600.0, "heartbeat": 5.0, "redial": 30.0, "log": 512.0}
 WAIT, SKIP = "wait", "skip"
 MODES = (WAIT, SKIP)
 SKIPPING_KEYS = ("version", "places", "behind", "gather", "clip")
@@ -147,6 +147,7 @@ class Federation:
         second does.
     patience: seconds to wait for a silent neighbour.
     heartbeat: seconds between signs of life on a link where nothing else is sent.
+    redial: seconds without anything valid until a connection that stands is closed and opened again.
     log: megabytes of messages per neighbour that a site keeps until the neighbour has saved what it made of them.
     content: the file's values, as they are compared.
     skipping: what holds where sites go on without those that are away (``mode: skip``); None where all wait for all.
@@ -158,6 +159,7 @@ class Federation:
     network: Network
     patience: float
     heartbeat: float
+    redial: float
     log: float
     run: Mapping[str, Any]
     content: Mapping[str, str]
@@ -246,10 +248,11 @@ def from_values(values: Any) -> Federation:
     members = _members(values["members"])
     run = _run(values.get("run"))
     seconds = {name: _seconds(name, values.get(name, default)) for name, default in DEFAULTS.items()}
-    if 2 * seconds["heartbeat"] > seconds["patience"]:
-        raise ValueError(
-            f"patience must be at least twice heartbeat, got {seconds['patience']:g} and {seconds['heartbeat']:g}"
-        )
+    for name in ("patience", "redial"):
+        if 2 * seconds["heartbeat"] > seconds[name]:
+            raise ValueError(
+                f"{name} must be at least twice heartbeat, got {seconds[name]:g} and {seconds['heartbeat']:g}"
+            )
     skipping = _skipping(values, len(members)) if mode == SKIP else None
     if skipping is None and (gone := [member.name for member in members if member.retired]):
         raise ValueError(f"{gone[0]} is retired, which belongs to mode: skip; leave the member out of the file")
@@ -262,7 +265,7 @@ def from_values(values: Any) -> Federation:
             )
     name = check_name(values["name"])
     return Federation(
-        name, members, links, graph, seconds["patience"], seconds["heartbeat"], seconds["log"], run,
+        name, members, links, graph, seconds["patience"], seconds["heartbeat"], seconds["redial"], seconds["log"], run,
         _content(name, members, links, graph, seconds, run) | _skipping_content(members, skipping), skipping,
     )  # fmt: skip
 

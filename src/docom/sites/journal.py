@@ -31,6 +31,7 @@ retired      ``peer`` is no member any more
 members      a new members' file is in use; ``digest`` is the first 16 digits of its digest
 shut-out     ``peer`` has sent what no site sends, such as numbers that are not finite; nothing of it is used until it starts
              again; ``why`` says what it was
+flooding     ``peer`` sends so much that must be refused that nothing of it is taken for a minute
 clipped      the models of ``peer`` are farther away than usual, and what flows is cut (once for every start)
 refused      a new members' file cannot be used; ``why`` says what is wrong with it
 ended        this site has ended; ``why`` says how: "finished", or what its owner or an error said

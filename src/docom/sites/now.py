@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from docom.sites.exchange import Exchange
+    from docom.sites.conversation import Conversation
 
 FILE = "now.json"
 OFTEN = 1.0  # seconds between two writings
@@ -97,7 +97,7 @@ class Now:
         if variable in self.sends or len(self.sends) < MOST_VARIABLES:
             self.sends[variable] = size
 
-    def ask(self, exchange: Exchange, now: float) -> None:
+    def ask(self, exchange: Conversation, now: float) -> None:
         """Ask all neighbours for an answer, once in a heartbeat."""
         if now < self._ask_at:
             return
@@ -114,7 +114,7 @@ class Now:
             traffic.answers.append(now - traffic.asked[1])
             traffic.asked = None
 
-    def write(self, folder: Path, exchange: Exchange, now: float, at_once: bool = False) -> None:
+    def write(self, folder: Path, exchange: Conversation, now: float, at_once: bool = False) -> None:
         """Write the file, if it is time to."""
         if now < self._write_at and not at_once:
             return
@@ -125,7 +125,7 @@ class Now:
             temporary.write_text(json.dumps(self.to_dict(exchange, now)))
             os.replace(temporary, path)
 
-    def to_dict(self, exchange: Exchange, now: float) -> dict[str, Any]:
+    def to_dict(self, exchange: Conversation, now: float) -> dict[str, Any]:
         """See the table above."""
         federation = exchange.federation
         return {
@@ -138,7 +138,7 @@ class Now:
             "refused": {why: count for why, count in exchange.counts.items() if why in REFUSED},
         }  # fmt: skip
 
-    def _link(self, exchange: Exchange, other: int, now: float) -> dict[str, Any]:
+    def _link(self, exchange: Conversation, other: int, now: float) -> dict[str, Any]:
         peer, traffic = exchange.peers[other], self.of(other)
         up, down = traffic.rates(now)
         return {
@@ -154,8 +154,8 @@ class Now:
 
 REFUSED = (
     "damaged", "of another run", "of an old session", "of a wrong sender or receiver", "before its greeting", "disagreements",
-    "early", "full", "other history", "not passed on", "probes not answered", "pauses",
-    "of one that is shut out",
+    "early", "full", "other history", "not passed on", "probes not answered", "pauses", "out of step",
+    "of one that is shut out", "of one that floods",
 )  # fmt: skip
 
 

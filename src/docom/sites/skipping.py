@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from docom.sites import frames
-from docom.sites.exchange import Exchange, Peer
+from docom.sites.conversation import Peer
+from docom.sites.exchange import Exchange
 from docom.sites.federation import Federation, differences
 from docom.sites.frames import Frame
 from docom.sites.streams import Inbox, Outbox
@@ -34,6 +35,7 @@ OF_MEMBERS = (
     "retired ",
     "patience",
     "heartbeat",
+    "redial",
     "log",
     "gather",
 )
@@ -162,6 +164,7 @@ class Skipping(Exchange):
             self.peers.pop(other, None)
             self.up.discard(other)
             self.checking.discard(other)
+            self.alive.pop(other, None)
             self.rounds.pop(other, None)
             self._queues.pop(other, None)
         for other in new:

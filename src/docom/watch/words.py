@@ -21,6 +21,7 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "retired": lambda e: f"has lost a member, {e['peer']}, which was retired",
     "members": lambda e: f"uses a new members' file, {e.get('digest', '')}",
     "shut-out": lambda e: f"uses nothing of {e['peer']} any more{_why(e)}",
+    "flooding": lambda e: f"takes nothing of {e['peer']} for a minute, which floods it with frames that are refused",
     "clipped": lambda e: f"cuts what comes from {e['peer']}, whose model is farther away than usual",
     "refused": lambda e: f"refuses a new members' file{_why(e)}",
     "ended": lambda e: "finished" if e.get("why") == "finished" else f"ended{_why(e)}",
