@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from docom.runfolder import RunFolder
 from docom.sites import check
 from launching import free_port, start
 from pages import ROOT, Block, blocks
@@ -83,3 +84,5 @@ def test_the_training_loop_of_the_page_runs_at_three_sites(machines: dict[str, P
     said = at_all(machines, loops)
     losses = [float(text.split("loss ")[1].split()[0]) for text in said.values()]
     assert max(losses) < 0.1
+    for name, folder in machines.items():
+        assert [record["step"] for record in RunFolder(folder / name).records()] == [10, 20, 30, 40]

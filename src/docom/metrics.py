@@ -29,6 +29,7 @@ MEANING: dict[str, str] = {
     "grad_norm_worst": "largest |grad f(x_i)| over agents",
     "grad_norm_at_mean": "|grad f| at the average model",
     "consensus_gap": "sum over agents of |x_i - mean|",
+    "neighbour_gap": "mean distance |x_i - x_j| of a site's model from its neighbours', as it last knew them (mode: skip)",
     "train_accuracy_worst": "lowest accuracy over agents on all training data",
     "test_accuracy_worst": "lowest accuracy over agents on the test data",
     # With --diagnose; see docom.diagnostics.

@@ -166,6 +166,10 @@ class LinkwiseChannel(Channel):
             self.pairs.begin(self.number, round, inf, lambda other, header: self._message(x, other, header))
             self._take(round)
 
+    def distances(self) -> list[float]:
+        """How far the own variable was from each neighbour's after the last exchange of their link."""
+        return [float(sum_squares(end.theirs - end.mine).sqrt()) for end in self.ends.values()]
+
     def _opened(self, done: Completed) -> tuple[Tensor, Tensor | None]:
         """The neighbour's copy after this exchange, and at an opening what it has got over the link.
 

@@ -57,9 +57,9 @@ class OwnAgent(AllAgents):
         self.team = team
 
     def measure(self, problem: Problem, x: Tensor, gradient: bool) -> dict[str, float]:
-        """See `AllAgents.measure`: of one model there is neither a mean nor a disagreement."""
+        """See `AllAgents.measure`: one model has no mean; its disagreement is that with the neighbours that are known."""
         found = super().measure(problem, x, gradient)
-        return {name: found[name] for name in OF_ONE if name in found} | dict(self.team.traffic())
+        return {name: found[name] for name in OF_ONE if name in found} | self.team.measures() | self.team.traffic()
 
     def mean(self, x: Tensor, n: int) -> Tensor:
         """See `Everyone.mean`: the own model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,7 @@ from docom.optim.agent import Agent, Rate
 from docom.optim.parameters import Flat, digest
 from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.running_statistics import RunningStatistics, measured
-from docom.optim.surroundings import Surroundings, check, check_site, plain
+from docom.optim.surroundings import Surroundings, check, check_apart, check_site, plain
 from docom.optim.together import start_from_first, true_anywhere
 from docom.optim.walk import Walk, begun, check_walk
 from docom.schedules import Schedule
@@ -122,6 +122,8 @@ class Decentralized(Optimizer):
                 "peer_timeout": peer_timeout == 300,
             }
             check_site(left_out | {"group": group is None, "backend": backend is None})
+            if site.federation.skipping is not None:
+                check_apart(algorithm, buffers, overlap)
             self._team = site.team()
             topology = site.federation.network
         self._team.agents(self._team.world)  # one per process
@@ -170,6 +172,7 @@ class Decentralized(Optimizer):
             self._decay_by(gradients[0])
             self._agent.absorb(gradients)
         self._agent.advance(self._rate(self._agent.step), self._shrink(self._agent.step))
+        self._team.after_step(self._agent, inf)
         self._flat.publish(self._agent.points[0])
         self._statistics.mix()
         return loss
@@ -224,6 +227,7 @@ class Decentralized(Optimizer):
             walk.leave(arriving, self._flat, self._agent.state.correction)
         else:
             self._agent.advance(rate)
+            self._team.after_step(self._agent, inf)
             x = self._agent.points[0]
             walk.begin(begun(self._flat, x, x))
         self._statistics.mix()
@@ -346,8 +350,14 @@ class Decentralized(Optimizer):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float | None]:
-        """Measure how far agents are apart, by all-reduces of whole vectors; every process must call it. Returns `stats`."""
-        if self._agent is not None:
+        """Measure how far agents are apart, by all-reduces of whole vectors; every process must call it. Returns `stats`.
+
+        A site with ``mode: skip`` calls it alone, and finds ``neighbour_gap``: the mean distance of its model from its
+        neighbours', as it last knew them.
+        """
+        if self._agent is not None and self._team.apart:
+            self._measured = self._team.measures() | {"measured_at": self._agent.step}
+        elif self._agent is not None:
             self._mean_model(self._agent)
         return self.stats
 
@@ -357,6 +367,10 @@ class Decentralized(Optimizer):
 
         The method's own rows are not changed: to continue training afterwards, call `restore_`.
         """
+        if self._team.apart:
+            raise ValueError(
+                self._at("with mode: skip no site has the models of all; keep the own one, or use mode: wait")
+            )
         if self._agent is None:
             return
         if self._walk is not None:
@@ -384,7 +398,8 @@ class Decentralized(Optimizer):
             decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
             self._agree({"lr": rates, "weight_decay": decays})
         else:
-            self._agree({})
+            every = {"every": str(self._walk.every)} if self._team.apart else {}  # where all meet, they have said it
+            self._agree(every)
         with torch.no_grad():
             start_from_first(self._team, params)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from docom.algorithms import CHANGING, DIRECTED, Algorithm, require
+from docom.algorithms import AWAY, CHANGING, DIRECTED, Algorithm, require
 from docom.channels import Channels, Gossip, open_channels, parse_gossip
 from docom.compressors import Compressor
 from docom.consensus import channel_gossip, resolve_gamma
@@ -97,6 +97,20 @@ def check_site(left_out: dict[str, bool]) -> None:
     """Raise for arguments that the members' file of a site replaces."""
     if given := [name for name, absent in left_out.items() if not absent]:
         raise ValueError(f"with site= the members' file decides on this; leave out {', '.join(given)}")
+
+
+def check_apart(algorithm: Algorithm, buffers: str, overlap: int) -> None:
+    """Raise for what needs all agents, where each goes on without those that are away."""
+    require(algorithm, AWAY)
+    measured = [name for name, size in algorithm.step_sizes().items() if size.consensus_of]
+    if auto := [name for name in measured if getattr(algorithm, name) == "auto"]:
+        raise ValueError(
+            f'{auto[0]} cannot be "auto" with mode: skip, since it is measured for one network; give a number'
+        )
+    if overlap:
+        raise ValueError("overlap needs all neighbours in every round; leave it out, or use mode: wait")
+    if buffers == "average":
+        raise ValueError('buffers="average" needs all neighbours in every round; leave it out, or use mode: wait')
 
 
 def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: torch.dtype | None) -> None:

@@ -17,9 +17,9 @@ def start_from_first(team: Team, tensors: Iterable[Tensor]) -> None:
 
 
 def mean(team: Team, tensor: Tensor) -> Tensor:
-    """The average over all agents, as a new tensor with the same bits everywhere."""
+    """The average over all agents, as a new tensor with the same bits everywhere; of the own one where agents go on alone."""
     total = tensor.detach().clone()
-    if team.world > 1:
+    if team.world > 1 and not team.apart:
         team.add_up(total)
         total /= team.world
     return total

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from docom.ownership import owned
-from docom.runfolder import write_whole
+from docom.runfolder import RunFolder, write_whole
 from docom.sites.federation import Address, Federation, Member, read
 from docom.sites.keys import ENDING, KeyPair, read_keys
 
 if TYPE_CHECKING:
-    from docom.sites.team import SiteTeam
+    from docom.sites.team import ApartTeam, SiteTeam
 
 LOG = "site.log"
 STATE = "state-"
@@ -62,7 +62,8 @@ class Site:
         self._listen = listen
         self.listens = self.where_it_listens()
         self.continues = False  # whether a state was loaded, from which an optimizer will continue
-        self._team: SiteTeam | None = None
+        self._team: SiteTeam | ApartTeam | None = None
+        self._recorded = False  # whether this start has written a record
         self._owning = ExitStack()
 
     @property
@@ -116,15 +117,31 @@ class Site:
             old.unlink(missing_ok=True)
         return path
 
-    def team(self) -> SiteTeam:
-        """The team of this site for one optimizer; the folder is this process's own until `finish` or `close`."""
-        from docom.sites.team import SiteTeam
+    def record(self, values: Mapping[str, float | None]) -> None:
+        """Add a line to ``metrics.jsonl`` in the folder, from which `docom site watch` draws curves.
 
-        if self.federation.skipping is not None:
-            raise ValueError(
-                "mode: skip is for `docom site run`; an optimizer waits for all sites: write mode: wait into the members' file, "
-                "or leave mode out"
-            )
+        values: the optimizer's ``stats``, or what its ``measure()`` returns, with the ``loss`` and what else the loop measures;
+        those that are None are left out. What an earlier start has written from this step on is made again, and dropped.
+        """
+        step = values.get("step")
+        if not isinstance(step, int) or step < 0:
+            raise ValueError(f"a record needs the step, as in opt.stats | {{'loss': 0.5}}; got {step!r}")
+        files = RunFolder(self.folder)
+        if not self._recorded:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.truncate(step)
+            self._recorded = True
+        files.append({"step": step} | {name: float(value) for name, value in values.items() if value is not None})
+
+    @property
+    def retired(self) -> bool:
+        """Whether the members' file says, in ``mode: skip``, that this site takes no part any more: its loop ends then."""
+        return self.me.retired
+
+    def team(self) -> SiteTeam | ApartTeam:
+        """The team of this site for one optimizer; the folder is this process's own until `finish` or `close`."""
+        from docom.sites.team import team_of
+
         if self._team is not None:
             raise ValueError(f"{self.name} has an optimizer already; a site is one agent of one run")
         if self._states() and not self.continues:
@@ -133,7 +150,7 @@ class Site:
                 "or choose another folder="
             )
         self._owning.enter_context(owned(self.folder))
-        self._team = SiteTeam(self, self._said)
+        self._team = team_of(self, self._said)
         if self.continues:
             self._team.rehearse()
         return self._team
@@ -147,7 +164,7 @@ class Site:
     def close(self, text: str = "") -> None:
         """Close the connections without waiting; the run can be continued from the last saved state."""
         if self._team is not None:
-            self._team.post.close(text)
+            self._team.close(text)
         self._owning.close()
 
     def __enter__(self) -> Self:

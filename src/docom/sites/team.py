@@ -6,11 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from docom.loop import Training
+from docom.algorithms import Algorithm
+from docom.channels import Channels
 from docom.sites.links import SiteLinks
 from docom.sites.post import SitePost
 from docom.sites.site import Site
@@ -22,7 +24,7 @@ from docom.weights import Network
 
 OWN = ("configuration device", "configuration threads")  # which each site chooses
 # What changes with the members, and what decides the last bits only, which do not matter where sites skip each other.
-OF_MEMBERS_NOW = ("configuration topology", "configuration weights", "graph", "code", "torch")
+OF_MEMBERS_NOW = ("configuration topology", "configuration weights", "graph", "network", "code", "torch")
 
 
 class ApartTeam(Team):
@@ -36,7 +38,7 @@ class ApartTeam(Team):
         skipping = site.federation.skipping
         assert skipping is not None
         self.site, self.links, self.note = site, SiteLinks(site, note), note
-        self.stopping = False
+        self.stopping = self._rehearses = False
         self.rank, self.world, self.backend = site.agent, skipping.places, "sites"
         self.network = site.federation.network
 
@@ -62,12 +64,12 @@ class ApartTeam(Team):
         }
         self.links.protocol.say_facts()
 
-    def after_step(self, training: Training, steps: int) -> bool:
+    def after_step(self, training: Steps, steps: float) -> bool:
         """See `Team.after_step`: take the model and the round of a neighbour that is far ahead; end if the site is retired."""
         ahead, self.links.ahead = self.links.ahead, None
         if ahead is not None and ahead.round > training.step:
             before = training.step
-            catch_up(training, ahead.row, min(ahead.round + 1, steps))
+            catch_up(training, ahead.row, int(min(ahead.round + 1, steps)))
             name = self.site.federation.members[ahead.other].name
             self.links.events.round = training.step
             self.links.events.note("caught-up", name, model=True, from_round=before)
@@ -85,6 +87,25 @@ class ApartTeam(Team):
         """See `Team.traffic`: all bytes that this site has handed to the network."""
         return {"sent_bytes": self.links.bytes_on_network + self.carried.get("sent_bytes", 0)}
 
+    @property
+    def bytes_sent(self) -> int:  # type: ignore[override]
+        """See `Team.bytes_sent`."""
+        return self.links.bytes_on_network
+
+    def measures(self) -> dict[str, float]:
+        """See `Team.measures`."""
+        gap = self.links.neighbour_gap()
+        return {} if gap is None else {"neighbour_gap": gap}
+
+    def rehearse(self) -> None:
+        """See `Team.rehearse`."""
+        self._rehearses = True
+
+    @property
+    def continues(self) -> bool:
+        """See `Team.continues`."""
+        return self._rehearses
+
     def state(self) -> bytes:
         """See `Team.state`: what was got over each link."""
         return self.links.state()
@@ -92,6 +113,7 @@ class ApartTeam(Team):
     def resume(self, state: bytes) -> None:
         """See `Team.resume`."""
         self.links.restore(state)
+        self._rehearses = False
 
     def account(self) -> dict[str, int | str]:
         """See `Team.account`."""
@@ -113,7 +135,16 @@ class ApartTeam(Team):
         os._exit(status)
 
 
-def catch_up(training: Training, row: Tensor, step: int) -> None:
+class Steps(Protocol):
+    """A run, or the agent of a training loop, between two steps."""
+
+    algorithm: Algorithm
+    channels: Channels
+    state: Any
+    step: int
+
+
+def catch_up(training: Steps, row: Tensor, step: int) -> None:
     """Go on from another model in another step. What a method compares with its model moves with it; sums stay as they are."""
     jump = row - training.state.x
     for name in training.algorithm.models:

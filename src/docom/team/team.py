@@ -76,7 +76,7 @@ class Team:
         """Called once per step with whether this process wants to meet; True if all processes meet after this step."""
         return wanted
 
-    def after_step(self, training: Any, steps: int) -> bool:
+    def after_step(self, training: Any, steps: float) -> bool:
         """Called between steps of a run of so many; True if it ends here. It may change the training."""
         return False
 
@@ -86,6 +86,10 @@ class Team:
     def traffic(self) -> dict[str, int]:
         """Bytes that this process has sent, by their names in records; the first process adds those before the last restart."""
         return dict(self.carried) if self.leads else {}
+
+    def measures(self) -> dict[str, float]:
+        """What a process that goes on without the others knows of its disagreement with them, by the names in records."""
+        return {}
 
     def carry(self, traffic: dict[str, int]) -> None:
         """Continue the counts from what all processes had sent when the checkpoint was made."""

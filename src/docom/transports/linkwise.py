@@ -167,11 +167,16 @@ class Ahead:
     row: Tensor
 
 
-class Serving(Protocol):
-    """A variable that can be asked for after the last round."""
+class LinkVariable(Protocol):
+    """A variable, from the view of the transport."""
+
+    variable: str
 
     def serve(self) -> None:
-        """Answer neighbours that still work."""
+        """Answer neighbours that still work, after the last round."""
+
+    def distances(self) -> list[float]:
+        """From the neighbours' ones, as far as they are known."""
 
 
 class LinkTransport(ABC):
@@ -192,7 +197,7 @@ class LinkTransport(ABC):
 
     def __init__(self) -> None:
         self.given: dict[tuple[int, int], Tensor] = {}
-        self.channels: list[Serving] = []
+        self.channels: list[LinkVariable] = []
         self.ahead: Ahead | None = None
 
     @abstractmethod
@@ -218,6 +223,11 @@ class LinkTransport(ABC):
         """A neighbour has this model in its round; ``now`` is the round here."""
         if round > now + self.behind and (self.ahead is None or round > self.ahead.round):
             self.ahead = Ahead(other, round, row.clone())
+
+    def neighbour_gap(self) -> float | None:
+        """The mean distance of the own model from the neighbours', as they were last known; None if none is."""
+        found = [distance for one in self.channels if one.variable == "model" for distance in one.distances()]
+        return sum(found) / len(found) if found else None
 
     # What a transport of all agents in common rounds does besides
 

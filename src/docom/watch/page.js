@@ -72,6 +72,9 @@
     return curve[axis].map((x, place) => [x, curve.y[place]]).filter(([, y]) => y !== null);
   }
 
+  const NOTHING = "nothing measured yet";
+  const HINTS = { neighbour_gap: "mean distance of a site's model from its neighbours'" };
+
   class Chart {
     constructor(id) {
       this.figure = find(id);
@@ -106,15 +109,17 @@
 
     draw() {
       const curves = (state.curves[this.id] ?? []).map((curve) => ({ ...curve, points: points(curve) })).filter((curve) => curve.points.length);
+      const hint = HINTS[curves[0]?.key];
+      if (hint) this.figure.querySelector(".hint").textContent = hint;
       const width = this.box.clientWidth || 300, height = 220, pad = { left: 52, right: 12, top: 8, bottom: 24 };
       const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
       this.box.replaceChildren(svg);
       if (!curves.length) {
-        svg.append(make("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, this.nothing()));
+        svg.append(make("text", { x: width / 2, y: height / 2, "text-anchor": "middle", class: "empty" }, NOTHING));
         this.longest = null;
         this.told = "";
         this.reading.textContent = "";
-        this.box.setAttribute("aria-label", `${this.id}: ${this.nothing()}`);
+        this.box.setAttribute("aria-label", `${this.id}: ${NOTHING}`);
         return;
       }
       const all = curves.flatMap((curve) => curve.points);
@@ -144,10 +149,6 @@
       });
       this.longest = curves.reduce((best, curve) => (curve.points.length > best.length ? curve.points : best), []);
       this.tell(svg, curves, across, up, pad, height, log);
-    }
-
-    nothing() {
-      return this.id === "disagreement" && state.mode === "skip" ? "in mode skip no site sees all models" : "nothing measured yet";
     }
 
     tell(svg, curves, across, up, pad, height, log) {

@@ -18,7 +18,7 @@ FRESH = 10.0  # seconds after which a site that writes nothing is not taken for 
 MOST_POINTS, MOST_NEWS = 300, 40
 CURVES = {  # what is drawn, and the keys of the records that hold it, the first that is there
     "loss": ("loss_worst", "loss_at_mean", "loss"),
-    "disagreement": ("consensus_gap", "gap"),
+    "disagreement": ("consensus_gap", "consensus_distance", "neighbour_gap"),
 }
 LEAVING_OUT = ("skipped", "shut-out", "back")
 SPEEDS = 30.0  # seconds over which rounds per second are counted
