@@ -100,6 +100,7 @@ class Dialler:
             self.sockets.leave(found)
         dealer.disable_monitor()
         dealer.close(linger=0)
+        monitor.close(linger=0)
 
     def _take(self, other: int, dealer: Any) -> None:
         for _ in range(AT_ONCE):
