@@ -31,7 +31,7 @@ from docom.planning.candidates import kind_of
 from docom.planning.pricing import ROUNDS, with_sizes
 from docom.problems import LeafSynthetic
 from docom.sites import check
-from docom.sites.federation import read
+from docom.sites.members_file import read
 from sites import federation
 
 N = 6

@@ -16,7 +16,7 @@ import yaml
 from docom.sites import Site, accepted, allowance, journal
 from docom.sites.allowance import AT_ONCE, RATE, SHUT_OUT, Allowance
 from docom.sites.exchange import Exchange
-from docom.sites.federation import from_values, read
+from docom.sites.members_file import from_values, read
 from docom.sites.post import SitePost
 from launching import free_port
 from sites import all_sites, federation
@@ -24,7 +24,7 @@ from test_sites_post import NAMES, exchange_along_links, expected, together
 
 pytest.importorskip("zmq")
 import zmq
-from benchmarks.site_faults.processes import Relay
+from benchmarks.site_faults.networks import Relay
 
 NEVER_ENDS = b"\x02" + (10**6).to_bytes(8, "big")  # the head of a ZMTP frame that is longer than all that follows
 

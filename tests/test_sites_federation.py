@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import docom
 from docom.cli.app import app
-from docom.sites import federation, keys
-from docom.sites.federation import Address
+from docom.sites import keys, members_file
+from docom.sites.federation import Address, Federation
 
 zmq = pytest.importorskip("zmq")
 PUBLIC = [zmq.curve_keypair()[0].decode() for _ in range(5)]
@@ -69,12 +69,12 @@ def test_a_damaged_private_key_is_refused(tmp_path: Path, text: str, why: str) -
 
 
 def test_the_example_is_a_members_file_once_it_has_keys(tmp_path: Path) -> None:
-    text = federation.EXAMPLE
+    text = members_file.EXAMPLE
     for public in PUBLIC[:3]:
         text = text.replace("'...'", f"'{public}'", 1)
     path = tmp_path / "federation.yaml"
     path.write_text(text)
-    found = federation.read(path)
+    found = members_file.read(path)
     assert found.names == ["basel", "bern", "chur"]
     assert found.links == ((1, 0), (1, 2), (0, 2))
     assert [found.opens(i, j) for i, j in ((1, 0), (0, 1), (1, 2), (0, 2), (2, 0))] == [True, False, True, True, False]
@@ -83,9 +83,9 @@ def test_the_example_is_a_members_file_once_it_has_keys(tmp_path: Path) -> None:
 
 
 def test_the_digest_follows_the_content_and_not_the_layout(tmp_path: Path) -> None:
-    first = federation.from_values(values())
-    again = federation.from_values(yaml.safe_load("# a comment\n" + yaml.dump(values(), sort_keys=True)))
-    other = federation.from_values(values(patience=30, run={"seed": 1}))
+    first = members_file.from_values(values())
+    again = members_file.from_values(yaml.safe_load("# a comment\n" + yaml.dump(values(), sort_keys=True)))
+    other = members_file.from_values(values(patience=30, run={"seed": 1}))
     assert first.digest == again.digest != other.digest
     assert first.differences(other.content, "bern") == [
         "patience: 30 at bern, 600 here", "run seed: 1 at bern, nothing here",
@@ -131,7 +131,7 @@ def test_the_digest_follows_the_content_and_not_the_layout(tmp_path: Path) -> No
 )
 def test_what_is_wrong_is_named(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        federation.from_values(values(**changes))
+        members_file.from_values(values(**changes))
 
 
 @pytest.mark.parametrize("text", ["a: &a [1]\nb: *a\n", "[" * 5000, "x" * (2**20 + 1), "\x00", "- a", "1"])
@@ -139,7 +139,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path, text: str) -> Non
     path = tmp_path / "federation.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"federation\.yaml: ") as refused:
-        federation.read(path)
+        members_file.read(path)
     assert len(str(refused.value)) < 500
 
 
@@ -148,7 +148,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path, text: str) -> Non
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from([*federation.KEYS, "key", "x"]), inner, max_size=4)
+            | st.dictionaries(st.sampled_from([*members_file.KEYS, "key", "x"]), inner, max_size=4)
         ),
         max_leaves=12,
     )
@@ -156,10 +156,10 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path, text: str) -> Non
 def test_any_values_are_taken_or_refused_with_a_reason(content: Any) -> None:
     given = values() | content if isinstance(content, dict) else content
     try:
-        found: object = federation.from_values(given)
+        found: object = members_file.from_values(given)
     except (ValueError, TypeError) as error:
         found = str(error)
-    assert isinstance(found, federation.Federation) or found
+    assert isinstance(found, Federation) or found
 
 
 @pytest.mark.parametrize(
@@ -240,5 +240,5 @@ def test_commands_make_keys_and_a_members_file(tmp_path: Path) -> None:
     assert run.invoke(app, ["site", "keys", "basel", "--out", str(tmp_path)]).exit_code != 0
     file = tmp_path / "federation.yaml"
     assert run.invoke(app, ["site", "init", str(file)]).exit_code == 0
-    assert file.read_text() == federation.EXAMPLE
+    assert file.read_text() == members_file.EXAMPLE
     assert isinstance(run.invoke(app, ["site", "init", str(file)]).exception, FileExistsError)

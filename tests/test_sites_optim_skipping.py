@@ -56,7 +56,7 @@ def train(path: Path, name: str, rounds: int, walks: bool, between: Between) -> 
     last = 0.0
     while opt.stats["step"] < rounds and not site.retired:
         before = opt.stats["step"]
-        last = float(opt.step(loss))
+        last = opt.step(loss).item()
         if opt.stats["step"] > before:
             site.record(opt.measure() | {"loss": last})
             if between(site, opt, model, int(opt.stats["step"])):
@@ -77,7 +77,7 @@ def kinds(site: docom.Site) -> set[tuple[str, str | None]]:
 
 
 def everyone(works: list[Callable[[], Any]]) -> list[Any]:
-    answers = together(works, 100)
+    answers = together(works, 50)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -137,7 +137,7 @@ def test_a_loop_goes_on_without_a_silent_neighbour_which_catches_up_when_it_retu
 
 
 def test_what_needs_all_sites_is_refused(tmp_path: Path) -> None:
-    path = federation(tmp_path, NAMES[:2], topology="complete", mode="skip")
+    path = federation(tmp_path, NAMES[:2], topology="complete", mode="skip", gather=0.2)
     model = gang.network()
     inner = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -155,7 +155,6 @@ def test_what_needs_all_sites_is_refused(tmp_path: Path) -> None:
     opt = made(docom.DSGD(lr=0.1))
     with pytest.raises(ValueError, match="no site has the models of all"):
         opt.consensus_()
-    opt.step(lambda: model(torch.ones(1, 4, dtype=torch.float64)).sum().backward())
     assert "neighbour_gap" not in opt.measure()
 
 

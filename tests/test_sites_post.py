@@ -13,7 +13,7 @@ import torch
 
 from docom.sites import Site, make_keys
 from docom.sites.exchange import Exchange
-from docom.sites.federation import read
+from docom.sites.members_file import read
 from docom.sites.post import Away, SitePost
 from docom.transports import RanksLost
 from sites import all_sites, federation

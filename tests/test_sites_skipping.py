@@ -21,7 +21,7 @@ from docom.loop import Training
 from docom.runner import execute
 from docom.sites import Site, journal, make_keys
 from docom.sites.attendance import Attendance
-from docom.sites.federation import from_values, read
+from docom.sites.members_file import from_values, read
 from docom.sites.rereading import SAME, not_after
 from docom.sites.team import ApartTeam
 from launching import free_port

@@ -93,7 +93,7 @@ def plan(question: Question, everything: bool, as_json: bool, home: Path | None)
 def _found(question: Question, home: Path | None) -> Plan:
     federation = None
     if question.federation is not None:
-        from docom.sites.federation import read
+        from docom.sites.members_file import read
 
         federation = read(question.federation)
     run = None if question.compare is None else measured(question.compare)

@@ -14,7 +14,7 @@ from docom.cli import commands
 from docom.cli.commands import DIVERGED, INTERRUPTED, MENDABLE, Launch, data_folder, say
 from docom.config import RunConfig, from_dict
 from docom.sites import Site, make_keys
-from docom.sites.federation import EXAMPLE
+from docom.sites.members_file import EXAMPLE
 
 if TYPE_CHECKING:
     from docom.runner import Outcome

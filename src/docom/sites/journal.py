@@ -34,6 +34,7 @@ shut-out     ``peer`` has sent what no site sends, such as numbers that are not 
 flooding     ``peer`` sends so much that must be refused that nothing of it is taken for a minute
 clipped      the models of ``peer`` are farther away than usual, and what flows is cut (once for every start)
 refused      a new members' file cannot be used; ``why`` says what is wrong with it
+done         this site has done its last round; until it ends it answers those that have not
 ended        this site has ended; ``why`` says how: "finished", or what its owner or an error said
 ===========  ===================================================================================================
 
@@ -90,6 +91,11 @@ class Events:
         self._totals_at = time.monotonic()
         spent: dict[str, Any] = {state: round(seconds, 3) for state, seconds in self.seconds.items()}
         self.note(TOTALS, bytes=self.bytes, **spent)
+
+    def last_round(self) -> None:
+        """The last round is done; what is waited for from now on is only the end of others."""
+        self.totals()
+        self.note("done")
 
     @contextmanager
     def waiting(self, peer: str) -> Iterator[Wait]:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from docom.sites.attendance import Attendance
 from docom.sites.connections import Connections
 from docom.sites.journal import Events
 from docom.sites.post import FACTS, new_session
+from docom.sites.presence import Presence
 from docom.sites.rereading import Rereading
 from docom.sites.site import Site
 from docom.sites.skipping import Skipping
@@ -47,7 +47,7 @@ class SiteLinks(LinkTransport):
         self.leave_by = float("inf")
         self.retired = self.closed = self._done = self._gathered = self._gave_up = False
         self._pairs: dict[tuple[int, int], LinkEnd] = {}
-        self._attendance: dict[int, Attendance] = {}
+        self._presence = Presence(self.protocol, self.events, note)
         self._gone: list[int] = []  # former neighbours, in the order in which they ceased to be
         self._told: dict[int, int] = {}  # how many of them each variable knows
         self._cut: set[int] = set()
@@ -153,15 +153,15 @@ class SiteLinks(LinkTransport):
                 done += self._arrived(waiting, variable, round)
                 must = self._to_wait_for(waiting)
         for other in must if time.monotonic() < self.leave_by else ():
-            self._skip(other, round, patience)
+            self._presence.skip(other, round, patience)
         return done
+
+    def _to_wait_for(self, waiting: dict[int, LinkEnd]) -> list[int]:
+        return [] if self._done or self.retired else self._presence.waited_for(waiting)
 
     def _alone(self) -> bool:
         """Whether all neighbours that still work are away."""
-        if self._done or self.retired or self._gave_up:
-            return False
-        working = self.protocol.neighbours - self.protocol.finished
-        return bool(working) and not any(self._attendance.setdefault(one, Attendance()).waits for one in working)
+        return not (self._done or self.retired or self._gave_up) and self._presence.all_away()
 
     def _wait_for_anybody(
         self, found: Connections, waiting: dict[int, LinkEnd], variable: int, round: int
@@ -216,26 +216,7 @@ class SiteLinks(LinkTransport):
             peer.status_at = 0.0
             self.open().wake()
         self.protocol.rounds[other] = theirs
-        if self._attendance.setdefault(other, Attendance()).answered(round, asked) and not self._done:
-            self.events.note("back", self.protocol.name(other))
-            self.note(f"{self.protocol.name(other)} is back")
-
-    def _to_wait_for(self, waiting: dict[int, LinkEnd]) -> list[int]:
-        if self._done or self.retired:
-            return []
-        return [
-            other
-            for other in waiting
-            if self._attendance.setdefault(other, Attendance()).waits and other not in self.protocol.finished
-        ]
-
-    def _skip(self, other: int, round: int, patience: float) -> None:
-        self._attendance[other].missed(round)
-        heard = self.protocol.peers[other].heard
-        silent = heard is None or time.monotonic() - heard > patience
-        why = "silent" if silent else "late"
-        self.events.note("skipped", self.protocol.name(other), why=why)
-        self.note(f"goes on without {self.protocol.name(other)}, which is {why}")
+        self._presence.answered(other, round, asked, tell=not self._done)
 
     def _gather(self, found: Connections) -> None:
         """Wait until all neighbours have been met, or one that is at work already, before the first exchange."""
@@ -254,14 +235,8 @@ class SiteLinks(LinkTransport):
                     wait.goes_on()
                     missing = self._not_met()
         for other in missing:
-            self._attendance[other] = Attendance()
-            self._skip_unmet(other)
-
-    def _skip_unmet(self, other: int) -> None:
-        self._attendance[other].missed(self.protocol.round)
-        self.events.note("skipped", self.protocol.name(other), why="silent")
-        trouble = self.protocol.peers[other].trouble or self.protocol.peers[other].said
-        self.note(f"begins without {self.protocol.name(other)}{f': {trouble}' if trouble else ''}")
+            self._presence.forget([other])
+            self._presence.skip_unmet(other)
 
     def _not_met(self) -> list[int]:
         return [other for other in sorted(self.protocol.neighbours) if self.protocol.peers[other].session == 0]
@@ -298,8 +273,7 @@ class SiteLinks(LinkTransport):
         with found.lock:
             federation = self.protocol.federation
             self._gone += sorted(gone)
-            for other in new | gone:
-                self._attendance.pop(other, None)
+            self._presence.forget(new | gone)
             self.retired = federation.members[self.site.agent].retired
             found.lock.notify_all()
 
@@ -315,6 +289,7 @@ class SiteLinks(LinkTransport):
         if found is None:
             return
         self._done = True
+        self.events.last_round()
         with found.lock:
             self.protocol.finished.add(self.site.agent)
             for peer in self.protocol.peers.values():

@@ -94,6 +94,7 @@ class SitePost(Post):
         if self.connections is None:
             return
         found, exchange = self.connections, self.exchange
+        self.events.last_round()
         with found.lock:
             exchange.finished.add(self.rank)
             for peer in exchange.peers.values():

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from docom.sites.federation import Federation, read
+from docom.sites.federation import Federation
+from docom.sites.members_file import read
 from docom.sites.site import Site
 from docom.sites.skipping import OF_MEMBERS
 

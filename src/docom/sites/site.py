@@ -14,8 +14,9 @@ import torch
 
 from docom.ownership import owned
 from docom.runfolder import RunFolder, write_whole
-from docom.sites.federation import Address, Federation, Member, read
+from docom.sites.federation import Address, Federation, Member
 from docom.sites.keys import ENDING, KeyPair, read_keys
+from docom.sites.members_file import read
 
 if TYPE_CHECKING:
     from docom.sites.team import ApartTeam, SiteTeam

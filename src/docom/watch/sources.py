@@ -79,7 +79,7 @@ def find(path: Path, name: str | None = None) -> list[Source]:
 
 
 def _beside(path: Path, name: str | None) -> list[Source]:
-    from docom.sites.federation import read
+    from docom.sites.members_file import read
 
     federation = read(path)
     if name is not None:

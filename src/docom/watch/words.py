@@ -24,6 +24,7 @@ TEXTS: dict[str, Callable[[Event], str]] = {
     "flooding": lambda e: f"takes nothing of {e['peer']} for a minute, which floods it with frames that are refused",
     "clipped": lambda e: f"cuts what comes from {e['peer']}, whose model is farther away than usual",
     "refused": lambda e: f"refuses a new members' file{_why(e)}",
+    "done": lambda e: "has done its last round, and answers those that have not",
     "ended": lambda e: "finished" if e.get("why") == "finished" else f"ended{_why(e)}",
 }
 
