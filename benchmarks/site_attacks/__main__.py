@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 from benchmarks.files import write_json
 from benchmarks.site_attacks.attacks import Target
-from benchmarks.site_faults.processes import ROOT, Relay
+from benchmarks.site_faults.networks import Relay, free_port
+from benchmarks.site_faults.processes import ROOT
 
 from docom.sites import Site, make_keys
 
@@ -50,13 +51,14 @@ class Changing(Relay):
         return bytes(changed)
 
 
-def attack(folder: Path, messages: int, seconds: float, changes: bool = False) -> dict[str, Any]:
+def attack(folder: Path, messages: int, seconds: float, changes: bool = False, limited: bool = False) -> dict[str, Any]:
     """Send so many hostile messages, or for so long; what became of the sites.
 
-    changes: also change bits of real traffic; a line whose lengths are changed stands still, as one that is cut.
+    changes: also change bits of real traffic. limited: whether a member that floods is shut out (`docom.sites.allowance`), so
+    that few of its frames are looked at; else all are.
     """
     keys = {name: make_keys(name, folder / "keys")[1] for name in ("a", "b", "bad")}
-    port = _free_port()
+    port = free_port()
     relay = Changing(port)  # b reaches a through it
     path = folder / "federation.yaml"
     members = [{"name": "a", "key": keys["a"], "address": f"127.0.0.1:{port}"}]
@@ -67,6 +69,7 @@ def attack(folder: Path, messages: int, seconds: float, changes: bool = False) -
         "links": [["b", "a"], ["bad", "a"]],
         "patience": 300,
         "heartbeat": 0.5,
+        "redial": 2,
         "log": 4,
     }
     path.write_text(yaml.dump(values))
@@ -75,6 +78,7 @@ def attack(folder: Path, messages: int, seconds: float, changes: bool = False) -
         "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
         "OMP_NUM_THREADS": "1",
         "THROUGH": str(relay.port),
+        "LIMITED": "yes" if limited else "",
     }
     command = [sys.executable, "-m", "benchmarks.site_attacks.victim", str(path)]
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -110,23 +114,17 @@ def _send(target: Target, messages: int, seconds: float) -> dict[str, int]:
     return sent
 
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def main() -> None:
     """Attack, and keep the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.site_attacks", description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--changes", action="store_true", help="also change bits of real traffic on the way")
+    parser.add_argument("--limited", action="store_true", help="shut out a member that floods")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = attack(Path(folder), given.messages, given.seconds)
+        found = attack(Path(folder), given.messages, given.seconds, given.changes, given.limited)
     write_json(given.out, found)
     print(json.dumps(found, indent=1))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from docom.sites import Site
+from docom.sites import Site, allowance
 from docom.sites.federation import Address
 from docom.sites.post import SitePost
 
@@ -44,8 +44,16 @@ def work(post: SitePost, other: int, stop: threading.Event, found: dict[str, Any
             return
 
 
+def look_at_memory(stop: threading.Event, found: list[float]) -> None:
+    """The memory of this process in MB, every ten seconds."""
+    while not stop.wait(10):
+        found.append(round(psutil.Process().memory_info().rss / 1e6, 1))
+
+
 def main(path: Path) -> None:
     """Run until a line comes from outside."""
+    if not os.environ["LIMITED"]:
+        allowance.RATE = allowance.AT_ONCE = 1e12
     sites = [Site(path, name) for name in ("a", "b")]
     # What the file says stays as it is, also for the digest; but b is led to a over a forwarder, as by a router on the way.
     through = Address.parse(f"127.0.0.1:{os.environ['THROUGH']}")
@@ -59,13 +67,15 @@ def main(path: Path) -> None:
     for thread in threads:
         thread.start()
     print("ready", flush=True)
+    over_time: list[float] = []
+    threading.Thread(target=look_at_memory, args=(stop, over_time), daemon=True).start()
     sys.stdin.readline()
     stop.set()
     for thread in threads:
         thread.join()
     after = psutil.Process().memory_info().rss
     said = {
-        "found": found, "after": after, "counts": [dict(post.exchange.counts) for post in posts],
+        "found": found, "after": after, "memory over time": over_time, "counts": [dict(post.exchange.counts) for post in posts],
         "refused_keys": [post.open().refused_keys for post in posts],
     }  # fmt: skip
     for post in posts:

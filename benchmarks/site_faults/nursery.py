@@ -1,11 +1,13 @@
 """Starts sites as processes quickly: this one loads the library once, and every site is a copy of it (fork).
 
-Reads commands from its input, one JSON list a line: the words of the command and the file for what it says. Writes a line
-for each: "started PID". When a process has ended: "ended PID STATUS", negative for a signal.
+Reads commands from its input, one JSON list a line: the words of the command, the file for what it says, the network namespace
+in which it runs (or null), the site's folder, and how many seconds each of its gradients takes. Writes a line for each:
+"started PID". When a process has ended: "ended PID STATUS", negative for a signal.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -14,10 +16,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.site_faults.pace import keep_pace
+
 import docom.cli
 import docom.cli.sites
 import docom.runner
 import docom.sites.team
+
+CLONE_NEWNET = 0x40000000
 
 
 def main() -> None:
@@ -36,11 +42,11 @@ def main() -> None:
             line = sys.stdin.readline()
             if not line:
                 return
-            words, said = json.loads(line)
-            _start(words, Path(said))
+            words, said, namespace, folder, seconds = json.loads(line)
+            _start(words, Path(said), namespace, Path(folder), seconds)
 
 
-def _start(words: list[str], said: Path) -> None:
+def _start(words: list[str], said: Path, namespace: str | None, folder: Path, seconds: float) -> None:
     pid = os.fork()
     if pid:
         print(f"started {pid}", flush=True)
@@ -50,6 +56,9 @@ def _start(words: list[str], said: Path) -> None:
     with said.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    if namespace is not None:
+        enter(namespace)
+    keep_pace(seconds, folder)
     sys.argv = ["docom", *words]
     status = 1
     try:
@@ -61,6 +70,13 @@ def _start(words: list[str], said: Path) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def enter(namespace: str) -> None:
+    """This process is in a network namespace from now on."""
+    with open(f"/run/netns/{namespace}") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
 
 
 def _report() -> None:

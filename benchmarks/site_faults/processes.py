@@ -1,22 +1,26 @@
-"""One run of sites as processes over loopback, with real keys and connections, and the faults that happen in it."""
+"""One run of sites as processes, with real keys and connections, and the faults that happen in it."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
-from benchmarks.site_faults.schedules import JOINS, NAMES, Fault
+from benchmarks.site_faults.networks import Loopback, Place
+from benchmarks.site_faults.pace import FILE as PACE
+from benchmarks.site_faults.schedules import JOINS, NAMES, SLOWER, Fault
+from safetensors.torch import load_file
 
 from docom.runfolder import write_whole
 from docom.sites import journal, make_keys
@@ -24,62 +28,37 @@ from docom.sites.now import read as read_now
 
 ROOT = Path(__file__).resolve().parents[2]
 # Data of the agents are nearly alike: the part of the optimum that a site which was killed for good had is not learnt again.
-PROBLEM = {"name": "least-squares", "features": 50, "samples": 100, "spread": 0.1, "noise": 2.0}
-RUN = {
-    "problem": PROBLEM, "algorithm": "k-gt", "compressor": "none", "hyper": {"lr": 1.0}, "eval_every": 20, "batch_size": None,
-    "inner": {"name": "sgd", "lr": 0.05}, "local_steps": 10,
-}  # fmt: skip
-LOOK = 0.05
+PROBLEM = {"name": "least-squares", "features": 600, "samples": 4000, "spread": 0.1, "noise": 2.0}
+LOOK = 0.1
 
 
-class Relay:
-    """A forwarder in front of a site's address, which can be cut."""
+@dataclass(frozen=True)
+class Plan:
+    """How long a run is.
 
-    def __init__(self, to: int) -> None:
-        self.to, self.is_cut = to, False
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.listener.getsockname()[1])
-        self.pairs: list[tuple[socket.socket, socket.socket]] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+    rounds, steps: rounds of messages, and gradients between two of them. seconds: that a gradient takes (see
+    `benchmarks.site_faults.pace`). path: the sum of all inner step sizes. patience: see docs/sites.md, in seconds.
+    """
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                mine, _ = self.listener.accept()
-                try:
-                    if self.is_cut:
-                        raise OSError("cut")
-                    theirs = socket.create_connection(("127.0.0.1", self.to))
-                except OSError:
-                    mine.close()
-                    continue
-                self.pairs.append((mine, theirs))
-                for source, sink in ((mine, theirs), (theirs, mine)):
-                    threading.Thread(target=self._pass, args=(source, sink, source is mine), daemon=True).start()
+    rounds: int = 180
+    steps: int = 10
+    seconds: float = 0.04
+    patience: float = 1.5
+    path: float = 10.0
 
-    def _pass(self, source: socket.socket, sink: socket.socket, to_the_site: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(2**16):
-                sink.sendall(self.seen(data, to_the_site))
-        for one in (source, sink):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+    @property
+    def length(self) -> float:
+        """Seconds that a site computes."""
+        return self.rounds * self.steps * self.seconds
 
-    def seen(self, data: bytes, to_the_site: bool) -> bytes:
-        """What is passed on of what has come, from or to the site in front of which this is."""
-        return data
-
-    def cut(self, seconds: float) -> None:
-        """Nothing passes for so long."""
-        self.is_cut = True
-        for pair in self.pairs:
-            for one in pair:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-        self.pairs.clear()
-        time.sleep(seconds)
-        self.is_cut = False
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the run, as in a members' file."""
+        return {
+            "problem": PROBLEM, "algorithm": "k-gt", "compressor": "none", "hyper": {"lr": 1.0}, "steps": self.rounds,
+            "eval_every": max(1, self.rounds // 10), "batch_size": 500, "local_steps": self.steps,
+            "inner": {"name": "sgd", "lr": round(self.path / (self.rounds * self.steps), 5)},
+        }  # fmt: skip
 
 
 class Nursery:
@@ -114,12 +93,12 @@ class Nursery:
                     self.status[int(pid)] = int(status[0])
                 self.changed.notify_all()
 
-    def start(self, words: Sequence[str], said: Path) -> Process:
-        """A process with these words as its command."""
+    def start(self, *command: Any) -> Process:
+        """A process; see the head of `benchmarks.site_faults.nursery` for what a command is."""
         assert self.process.stdin is not None
         with self.turn, self.changed:
             before = len(self.started)
-            self.process.stdin.write(json.dumps([list(words), str(said)]) + "\n")
+            self.process.stdin.write(json.dumps(command) + "\n")
             self.process.stdin.flush()
             assert self.changed.wait_for(lambda: len(self.started) > before, 60)
             return Process(self, self.started[-1])
@@ -141,11 +120,12 @@ class Process:
         """See `subprocess.Popen`."""
         return self.nursery.status.get(self.pid)
 
-    def send_signal(self, number: int) -> None:
+    def kill(self) -> None:
         """If it has not ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                os.kill(self.pid, signal.SIGKILL)
+        self.wait()
 
     def wait(self, seconds: float = 60.0) -> bool:
         """Whether it has ended within so many seconds."""
@@ -156,84 +136,76 @@ class Process:
 class Sites:
     """The processes of a run in a folder."""
 
-    def __init__(self, folder: Path, rounds: int, joins: bool, **settings: Any) -> None:
-        self.folder, self.rounds = folder, rounds
+    def __init__(self, folder: Path, plan: Plan, joins: bool, place: Place) -> None:
+        self.folder, self.plan, self.place = folder, plan, place
+        folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "federation.yaml"
         self.keys = [make_keys(name, folder / "keys")[1] for name in NAMES]
-        self.ports = [_free_port() for _ in NAMES]
-        self.relays = [Relay(port) for port in self.ports]
         self.settings = {
-            "mode": "skip",
-            "patience": 2.0,
-            "heartbeat": 0.5,
-            "gather": 300,
-            "places": len(NAMES),
-        } | settings
-        self.joins = joins
+            "mode": "skip", "patience": plan.patience, "heartbeat": plan.patience / 4, "redial": 4 * plan.patience,
+            "gather": 300, "behind": 5, "places": len(NAMES),
+        }  # fmt: skip
+        self.first = JOINS if joins else len(NAMES)  # sites that are there from the beginning
         self.gone: set[int] = set()
-        self.nursery = Nursery()
         self.going: dict[int, Process] = {}
-        self._write(JOINS if joins else len(NAMES), 1)
+        self.nursery = Nursery()
+        self._write(self.first, 1)
 
     def _write(self, members: int, version: int) -> None:
-        """A ring, whose links are opened to the next one: so every address belongs to one link."""
+        """A ring, whose links are opened to the next one."""
         ring = [[NAMES[i], NAMES[(i + 1) % members]] for i in range(members)]
-        listed = [
-            {"name": NAMES[i], "key": self.keys[i], "address": f"127.0.0.1:{self.relays[i].port}"}
-            for i in range(members)
-        ]
-        run = RUN | {"steps": self.rounds}
-        values = {"name": "faults", "version": version, "members": listed, "links": ring, "run": run} | self.settings
-        write_whole(self.path, yaml.dump(values).encode())
+        listed = [{"name": NAMES[i], "key": self.keys[i], "address": self.place.address(i)} for i in range(members)]
+        run = {"name": "faults", "version": version, "members": listed, "links": ring, "run": self.plan.settings}
+        write_whole(self.path, yaml.dump(run | self.settings).encode())
 
     def start(self, who: int) -> None:
         """Start a site, or start it again."""
         words = [
-            "site", "run", str(self.path), "--as", NAMES[who], "--listen", f"127.0.0.1:{self.ports[who]}",
-            "--checkpoint-seconds", "0.5",
+            "site", "run", str(self.path), "--as", NAMES[who], "--listen", self.place.listens(who),
+            "--checkpoint-seconds", "3",
         ]  # fmt: skip
-        self.going[who] = self.nursery.start(words, self.folder / f"{NAMES[who]}.out")
+        said, folder = self.folder / f"{NAMES[who]}.out", self.folder / NAMES[who]
+        self.going[who] = self.nursery.start(
+            words, str(said), self.place.namespace(who), str(folder), self.plan.seconds
+        )
 
     def start_all(self) -> None:
         """Start all members of the first file."""
-        for who in range(JOINS if self.joins else len(NAMES)):
+        for who in range(self.first):
             self.start(who)
 
-    def round(self, who: int = 0) -> int:
-        """The round of a site."""
-        return int(read_now(self.folder / NAMES[who]).get("round", 0))
+    def round(self) -> int:
+        """The round of the site that is farthest."""
+        return max(int(read_now(self.folder / NAMES[who]).get("round", 0)) for who in list(self.going))
 
     def carry_out(self, fault: Fault) -> None:
         """Wait for its time, and let it happen."""
-        while self.round() < fault.at * self.rounds:
-            if self.going[0].returncode is not None:
+        while self.round() < fault.at * self.plan.rounds:
+            if all(process.returncode is not None for process in self.going.values()):
                 return
             time.sleep(LOOK)
         getattr(self, f"_{fault.kind}")(fault)
 
     def _kill(self, fault: Fault) -> None:
         self.gone.add(fault.who)
-        self._end(fault.who)
+        self.going[fault.who].kill()
 
     def _restart(self, fault: Fault) -> None:
-        self._end(fault.who)
-        time.sleep(fault.seconds)
+        self.going[fault.who].kill()
+        time.sleep(fault.lasts * self.plan.length)
         self.start(fault.who)
 
-    def _end(self, who: int) -> None:
-        self.going[who].send_signal(signal.SIGKILL)
-        self.going[who].wait()
-
     def _cut(self, fault: Fault) -> None:
-        self.relays[fault.who].cut(fault.seconds)
+        before = (fault.who - 1) % self.first
+        self.place.cut(fault.who, before, fault.lasts * self.plan.length)
 
     def _slow(self, fault: Fault) -> None:
-        process, until = self.going[fault.who], time.monotonic() + fault.seconds
-        while time.monotonic() < until and process.returncode is None:
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(0.45)
-            process.send_signal(signal.SIGCONT)
-            time.sleep(0.05)
+        until = time.monotonic() + fault.lasts * self.plan.length
+        pace = self.folder / NAMES[fault.who] / PACE
+        pace.write_text(str(SLOWER))
+        while time.monotonic() < until and self.going[fault.who].returncode is None:
+            time.sleep(LOOK)
+        pace.unlink()
 
     def _join(self, fault: Fault) -> None:
         self._write(len(NAMES), 2)
@@ -257,14 +229,15 @@ class Sites:
     def close(self) -> None:
         """End what is left."""
         for process in self.going.values():
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            process.kill()
         self.nursery.close()
-        for relay in self.relays:
-            relay.listener.close()
 
     # What came out
+
+    @property
+    def here(self) -> list[int]:
+        """The sites that were not killed for good."""
+        return [who for who in self.going if who not in self.gone]
 
     def loss(self, who: int) -> float:
         """The last loss of a site's model, on the data of all."""
@@ -275,15 +248,41 @@ class Sites:
         """The kinds of a site's events, and whom they concern."""
         return {(event["kind"], event["peer"]) for event in journal.read(self.folder / NAMES[who])}
 
-    def times(self, who: int) -> dict[str, float]:
-        """Seconds that the last start of a site was computing and waiting."""
-        totals = [event for event in journal.read(self.folder / NAMES[who]) if event["kind"] == "totals"]
-        return {state: float(totals[-1][state]) for state in ("computing", "waiting")} if totals else {}
+    def starts(self, who: int) -> int:
+        """How often a site was started."""
+        return sum(event["kind"] == "started" for event in journal.read(self.folder / NAMES[who]))
+
+    def computing(self, who: int) -> float:
+        """The share of its time that a site was computing, until it had done its last round."""
+        return share_computing(journal.read(self.folder / NAMES[who]))
+
+    def off_balance(self, who: int) -> float:
+        """How far what a site has got over all its links is from its correction, in its last checkpoint; relative."""
+        steps = sorted((self.folder / NAMES[who] / "checkpoint").glob("step-*"), key=lambda step: step.stat().st_mtime)
+        rows = load_file(next(steps[-1].glob("agents-*.safetensors")))
+        given = load_file(steps[-1] / "messages.safetensors")
+        total = sum((row for key, row in given.items() if key.startswith("0.")), torch.zeros_like(rows["state.c"]))
+        return float((total - rows["state.c"]).abs().max() / (rows["state.c"].abs().max() + 1))
 
 
-def run(folder: Path, faults: Sequence[Fault], rounds: int, seconds: float = 600.0, **settings: Any) -> Sites:
-    """A whole run with its faults; its folder holds what every site wrote."""
-    sites = Sites(folder, rounds, any(fault.kind == "join" for fault in faults), **settings)
+def share_computing(events: Sequence[dict[str, Any]]) -> float:
+    """Seconds of computing over those of computing and waiting, of all starts of a site, until it had done its last round."""
+    starts: list[dict[str, Any]] = []
+    for event in events:
+        if event["kind"] == "started":
+            starts.append({})
+        elif event["kind"] == "totals" and starts and "done" not in starts[-1]:
+            starts[-1] |= event
+        elif event["kind"] == "done" and starts:
+            starts[-1]["done"] = True
+    computing, waiting = (sum(float(start.get(kind, 0)) for start in starts) for kind in ("computing", "waiting"))
+    return computing / max(computing + waiting, 1e-9)
+
+
+def run(folder: Path, faults: Sequence[Fault], plan: Plan, place: Place | None = None, seconds: float = 600.0) -> Sites:
+    """A whole run with its faults; its folder holds what every site wrote. place: by default the loopback."""
+    joins = any(fault.kind == "join" for fault in faults)
+    sites = Sites(folder, plan, joins, Loopback(len(NAMES)) if place is None else place)
     try:
         sites.start_all()
         threads = [threading.Thread(target=sites.carry_out, args=(fault,), daemon=True) for fault in faults]
@@ -296,18 +295,3 @@ def run(folder: Path, faults: Sequence[Fault], rounds: int, seconds: float = 600
     finally:
         sites.close()
     return sites
-
-
-def undisturbed(folder: Path, rounds: int) -> float:
-    """The loss at which a run of all sites ends that nothing disturbs; simulated."""
-    from docom.config import from_dict
-    from docom.runner import execute
-
-    values = RUN | {"steps": rounds, "agents": len(NAMES), "topology": "ring", "threads": 1}
-    return float(execute(from_dict(values), folder / "undisturbed", folder / "data").records[-1]["loss_worst"])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
