@@ -88,24 +88,24 @@ def save(
     leads = own or agents[0] == 0
     # A unique name: a process of an earlier run that still writes must not write into this one.
     room = {"room": f"{final.name}.{os.urandom(4).hex()}.tmp"}
-    with _together(words, room) as rooms:
+    with in_all(words, room) as rooms:
         if leads:
             _make_room(folder, folder / room["room"])
     temporary = folder / rooms[0]["room"]
     shard: dict[str, Any] = {}
-    with _together(words, shard) as shards:
+    with in_all(words, shard) as shards:
         shard |= _write_shard(training, temporary, agents) | {"counts": counts or {}}
         if extra:
-            _write(temporary / EXTRA, extra)
+            write_file(temporary / EXTRA, extra)
             shard |= {"extra": {"bytes": len(extra), "sha256": sha256(extra).hexdigest()}}
-    with _together(words):
+    with in_all(words):
         if leads:
             _seal_off(training, temporary, final, description, shards)
     return final
 
 
 @contextmanager
-def _together(words: Words, result: dict[str, Any] | None = None) -> Iterator[list[dict[str, Any]]]:
+def in_all(words: Words, result: dict[str, Any] | None = None) -> Iterator[list[dict[str, Any]]]:
     """Do something in all processes; if it fails in one it fails in all. Yields a list that will hold the results of all."""
     everybody: list[dict[str, Any]] = []
     said: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def _write_shard(training: Training, folder: Path, agents: list[int]) -> dict[st
 
     name = f"agents-{agents[0]:05d}-{agents[-1]:05d}.safetensors"
     data = to_bytes({key: row.detach().cpu().contiguous() for key, row in training.spread(rows_of(training)).items()})
-    _write(folder / name, data)
+    write_file(folder / name, data)
     return {"file": name, "agents": agents, "bytes": len(data), "sha256": sha256(data).hexdigest()}
 
 
@@ -150,8 +150,8 @@ def _seal_off(
     for shard in shards:
         if not (temporary / shard["file"]).is_file():
             raise OSError(f"{temporary / shard['file']} is not there: all processes must see the same folder")
-    sealed = manifest | {"sha256": _seal(manifest)}
-    _write(temporary / "manifest.json", json.dumps(sealed, indent=1).encode())
+    sealed = manifest | {"sha256": seal(manifest)}
+    write_file(temporary / "manifest.json", json.dumps(sealed, indent=1).encode())
     if final.exists():  # a damaged one, or the run would have continued from it
         shutil.rmtree(final)
     os.replace(temporary, final)
@@ -217,7 +217,7 @@ def _read(folder: Path, wanted: Sequence[int], own: bool) -> tuple[dict[str, Any
     manifest = json.loads((folder / "manifest.json").read_text())
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CheckpointError("the manifest has another format")
-    if manifest.pop("sha256", None) != _seal(manifest) or folder.name != f"step-{manifest['step']}":
+    if manifest.pop("sha256", None) != seal(manifest) or folder.name != f"step-{manifest['step']}":
         raise CheckpointError("the manifest is damaged (checksum)")
     agents: list[int] = []
     needed = set(wanted)
@@ -255,7 +255,7 @@ def _read_extra(folder: Path, manifest: dict[str, Any]) -> bytes:
     return data
 
 
-def _seal(manifest: dict[str, Any]) -> str:
+def seal(manifest: dict[str, Any]) -> str:
     """The checksum of a manifest's values, independent of their layout in the file."""
     return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
@@ -304,7 +304,8 @@ def _under(prefix: str, rows: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): row for key, row in rows.items() if key.startswith(prefix)}
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
+    """Write a new file, and have it on the disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf, isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,10 +19,13 @@ from docom.compressors import Compressor
 from docom.numerics import combine
 from docom.optim import parameters
 from docom.optim.agent import Agent, Rate
+from docom.optim.agent_files import AgentFiles, write
 from docom.optim.parameters import Flat, digest
+from docom.optim.ranks import Ranks, agents_and_ranks, local
 from docom.optim.replay import Draws, replayed, why_not
+from docom.optim.resharding import ABOUT, Division, parsed
 from docom.optim.running_statistics import RunningStatistics, measured
-from docom.optim.surroundings import Surroundings, check, check_apart, check_site, plain
+from docom.optim.surroundings import Surroundings, check, check_apart, check_mesh, check_site, plain
 from docom.optim.together import start_from_first, true_anywhere
 from docom.optim.walk import Walk, begun, check_walk
 from docom.schedules import Schedule
@@ -58,6 +62,8 @@ class Decentralized(Optimizer):
         overlap: with ``inner``, how many of its steps are taken while messages travel.
         seed: of compression noise and random topologies.
         peer_timeout: the longest time, in seconds, to wait for a neighbour.
+        mesh: for agents of several processes each, their ranks: a ``DeviceMesh`` with the dimension "agents" and one more, such
+            as `docom.optim.ranks.EXAMPLE` makes. DDP or FSDP2 work within an agent, over the other dimension.
         group: the processes that are agents: a ``ProcessGroup`` or a ``DeviceMesh`` of one dimension. By default all: those of
             the default group where the program has made one, else those that torchrun, srun or mpirun has started.
         backend: "gloo", "nccl" or "mpi", where the processes have no group yet; by default NCCL for a GPU each, else gloo.
@@ -65,7 +71,7 @@ class Decentralized(Optimizer):
             members' file says who is linked with whom, and how long to wait, so topology, weights, peer_timeout, group and
             backend are left out.
 
-    Each process of the group is one agent. All agents start from agent 0's parameters.
+    Each process of the group is one agent, or with ``mesh`` one rank of an agent. All agents start from agent 0's parameters.
 
     The first `step` initialises the method from its batch, which plays the part of b0; a larger first batch gives a better
     start.
@@ -91,6 +97,7 @@ class Decentralized(Optimizer):
         overlap: int = 0,
         seed: int = 0,
         peer_timeout: float = 300.0,
+        mesh: Any = None,
         group: Any = None,
         backend: str | None = None,
         site: Site | None = None,
@@ -113,6 +120,11 @@ class Decentralized(Optimizer):
                 "every and overlap belong to local steps: give inner, a torch optimizer of the same parameters"
             )
         device = parameters.check(self.param_groups)
+        self._ranks = Ranks()
+        if mesh is not None:
+            check_mesh(site=site, group=group, backend=backend)
+            group, self._ranks = agents_and_ranks(mesh, peer_timeout)
+        self._ranks.check(parameters.describe(self.param_groups))
         if site is None:
             self._team = join(os.environ, backend, peer_timeout, device, group)
         else:
@@ -127,13 +139,13 @@ class Decentralized(Optimizer):
             self._team = site.team()
             topology = site.federation.network
         self._team.agents(self._team.world)  # one per process
-        self._around = Surroundings(algorithm, self._team, topology, weights, compressor, seed)
+        self._around = Surroundings(algorithm, self._team, self._ranks, topology, weights, compressor, seed)
         self.dtype = dtype or self._row_type()
         self._statistics = RunningStatistics(model if buffers == "average" else None, self.dtype)
         self._measured: dict[str, float] = {}
         self._sent_before = 0
         if inner is not None:
-            self._walk = Walk(inner, every, overlap, algorithm, self._team)
+            self._walk = Walk(inner, every, overlap, algorithm, self._team, self._ranks)
         self._begin_together([p for group in self.param_groups for p in group["params"]])
         if model is not None:
             start_from_first(self._team, model.buffers())
@@ -161,7 +173,7 @@ class Decentralized(Optimizer):
         self._check_model()
         draws = Draws.now(self.device) if two else None
         loss = None if closure is None else _with_gradients(closure)
-        if overflow is not None and true_anywhere(self._team, bool(overflow)):
+        if overflow is not None and true_anywhere(self._team, self._overflows(overflow)):
             return loss  # some agent's gradients overflowed in fp16: all skip the step
         gradients = [self._flat.gradients(0, getattr(self, "grad_scale", None))]
         if self._agent is None:
@@ -187,7 +199,7 @@ class Decentralized(Optimizer):
         if walk.start is None:
             self._begin_walk(walk)
         loss = None
-        if overflow is not None and bool(overflow):
+        if overflow is not None and self._overflows(overflow):
             walk.count()  # no step: this agent's gradients overflowed in fp16
         else:
             correction = None if self._agent is None else self._agent.state.correction
@@ -203,9 +215,9 @@ class Decentralized(Optimizer):
     def _begin_walk(self, walk: Walk) -> None:
         """The first walk starts from the common model."""
         if self._flat.thawed() is not None:
-            self._flat = Flat(self.param_groups, self.dtype)
+            self._flat = self._flattened()
         x0 = self._flat.row()
-        self._agree({COMMON: digest(x0)})
+        self._agree_on_start(x0)
         walk.begin(x0)
 
     def _exchange(self, walk: Walk) -> None:
@@ -252,7 +264,8 @@ class Decentralized(Optimizer):
         """What torch's optimizers save, and this agent's rows; save one file per agent.
 
         Tensors, numbers and strings only, so ``torch.load(weights_only=True)`` reads it. As with every torch optimizer
-        the tensors are the optimizer's own, not copies.
+        the tensors are the optimizer's own, not copies. With ``mesh`` it is tensors by name, divided over the ranks of the agent
+        as the parameters are; every rank calls it, and `save` and `load` keep it.
         """
         saved = super().state_dict()
         saved[OWN] = {"agent": self.agent, "settings": self._settings(), "started": self._agent is not None}
@@ -260,20 +273,44 @@ class Decentralized(Optimizer):
             self._walk.finish()
             saved[OWN]["walk"] = self._walk.saved(self._flat)
         if self._agent is not None:
-            own = {"method": self._agent.saved(), "gamma": self._gamma, "bytes": self._bytes()}
+            sent = self._bytes() if self._ranks.mesh is None else self._ranks.each(self._bytes())
+            own = {"method": self._agent.saved(), "gamma": self._gamma, "bytes": sent}
             saved[OWN] |= own | {"statistics": self._statistics.rounds}
         if state := self._team.state():
             saved[OWN]["team"] = torch.frombuffer(bytearray(state), dtype=torch.uint8)
-        return saved
+        return saved if self._ranks.mesh is None else self._division().to_tensors(saved)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a `state_dict`, bit for bit; the model's trained parameters are set to their values of that time."""
+        if self._ranks.mesh is not None and ABOUT in state_dict:
+            self._agent, state_dict = None, self._division().from_tensors(state_dict)
         if OWN not in state_dict:
             raise ValueError("this is not the state of a Decentralized optimizer: it holds no rows of an agent")
         self._load(state_dict, state_dict[OWN])
         if self._team.continues:
             self._team.resume(state_dict[OWN]["team"].numpy().tobytes())
+
+    def save(self, folder: str | Path) -> None:
+        """Write this agent's state to ``folder/agent-N``, where agents have ranks; all processes call it."""
+        write(self._own_folder(folder), self.state_dict(), self._ranks)
+
+    def load(self, folder: str | Path) -> None:
+        """Continue from what `save` has written, with as many agents and any number of ranks; all processes call it."""
+        files = AgentFiles(self._own_folder(folder), self._ranks)
+        about = files.about()
+        self.load_state_dict(files.read(self._division().expected(parsed(about), files.sizes)) | {ABOUT: about})
+        self._team.agree({"step of the state": str(self.stats["step"])}, "agent")
+
+    def _own_folder(self, folder: str | Path) -> Path:
+        if self._ranks.mesh is None:
+            raise RuntimeError(
+                "save and load are for agents with ranks (mesh=); for others torch.save(opt.state_dict(), one file per agent)"
+            )
+        return Path(folder) / f"agent-{self.agent}"
+
+    def _division(self) -> Division:
+        return Division(self.param_groups, self._flat, self._ranks)
 
     def _load(self, state_dict: dict[str, Any], own: dict[str, Any]) -> None:
         mine = {"agent": str(self.agent)} | self._settings()
@@ -295,8 +332,10 @@ class Decentralized(Optimizer):
         if self._agent is None:
             row = self._flat.row()
             self._agent = self._new_agent(row, [row], own["gamma"])
+        if self._ranks.mesh is not None:  # what another number of ranks cannot continue starts again
+            own["method"]["links"] = self._agent.channels.rows() | own["method"]["links"]
         self._agent.load(own["method"])
-        self._sent_before = own["bytes"] - self._team.bytes_sent
+        self._sent_before = self._ranks.of_each(own["bytes"]) - self._team.bytes_sent
         self._statistics.resume(own["statistics"])
         if self._walk is None:
             self._flat.publish(self._agent.points[0])
@@ -319,6 +358,16 @@ class Decentralized(Optimizer):
         return self._team.world
 
     @property
+    def rank(self) -> int:
+        """The number of this process within its agent; 0 where an agent is one process."""
+        return self._ranks.position
+
+    @property
+    def ranks(self) -> int:
+        """How many processes an agent is."""
+        return self._ranks.count
+
+    @property
     def device(self) -> torch.device:
         """Where the parameters are."""
         return self._flat.device
@@ -329,9 +378,13 @@ class Decentralized(Optimizer):
 
         step: steps done, with an inner optimizer rounds of messages, and ``inner_steps`` its steps. bytes: what this agent
         has sent, headers included. wire_bytes: all agents' messages as encoded. bits: one agent's by the papers' formula.
-        consensus_distance, tracking_error: as of the last `measure`, whose step is ``measured_at``; None before.
+        consensus_distance, tracking_error: as of the last `measure`, whose step is ``measured_at``; None before. Where an agent
+        has several ranks, bytes, wire_bytes and bits are of this rank and those in its position, and ``agent_bytes`` is what
+        all ranks of the agent had sent at the last `measure`.
         """
         unknown: dict[str, float | None] = {"consensus_distance": None, "tracking_error": None, "measured_at": None}
+        if self._ranks.mesh is not None:
+            unknown["agent_bytes"] = None
         step, wire_bytes, bits = 0, 0, 0.0
         walked = {} if self._walk is None else {"inner_steps": self._walk.all_taken}
         if self._agent is not None:
@@ -392,7 +445,7 @@ class Decentralized(Optimizer):
 
     def _begin_together(self, params: Iterable[Tensor]) -> None:
         """Check that all processes were given the same settings, and start from the first one's parameters."""
-        self._flat = Flat(self.param_groups, self.dtype)
+        self._flat = self._flattened()
         if self._walk is None:  # an inner optimizer's settings are the agent's own
             rates = ", ".join(str(group["lr"]) for group in self.param_groups)
             decays = ", ".join(str(group["weight_decay"]) for group in self.param_groups)
@@ -401,21 +454,34 @@ class Decentralized(Optimizer):
             every = {"every": str(self._walk.every)} if self._team.apart else {}  # where all meet, they have said it
             self._agree(every)
         with torch.no_grad():
-            start_from_first(self._team, params)
+            start_from_first(self._team, map(local, params))
+
+    def _flattened(self) -> Flat:
+        return Flat(self.param_groups, self.dtype, self._ranks)
 
     def _start(self, gradient: Tensor) -> Agent:
         """The method before its first step, from the common model and the gradient of the first batch."""
         x0 = self._flat.row()
         self._decay_by(gradient)
-        self._agree({COMMON: digest(x0)})
+        self._agree_on_start(x0)
         return self._new_agent(x0, [gradient], self._surroundings.automatic_gamma(self._flat.layout))
 
-    def _agree(self, more: dict[str, str]) -> None:
-        """Compare the settings, and more, of all agents."""
+    def _agree_on_start(self, x0: Tensor) -> None:
+        """Compare the models from which the agents start, and those of the ranks of an agent."""
+        self._agree({COMMON: digest(x0)}, {"what all ranks hold of the model": self._flat.replicated()})
+
+    def _agree(self, more: dict[str, str], inside: dict[str, str] | None = None) -> None:
+        """Compare the settings, and more, of all agents; first, with what is ``inside``, of the ranks of an agent."""
+        facts = self._settings()
         try:
-            self._team.agree(self._settings() | more, "agent")
+            self._ranks.agree(facts | (inside or {}))
+            self._team.agree(facts | more, "agent")
         except ValueError as error:
             raise ValueError(self._at(str(error))) from None
+
+    def _overflows(self, found: Any) -> bool:
+        """Whether the gradients of this agent overflowed, at any of its ranks."""
+        return true_anywhere(self._ranks.team, bool(found))
 
     def _new_agent(self, x0: Tensor, first: list[Tensor], gamma: dict[str, float], path: Rate = 1.0) -> Agent:
         around = self._surroundings
@@ -493,7 +559,7 @@ class Decentralized(Optimizer):
 
     def _check_model(self) -> None:
         if (thawed := self._flat.thawed()) is not None and self._agent is None:
-            self._flat = Flat(self.param_groups, self.dtype)
+            self._flat = self._flattened()
         elif thawed is not None:
             raise RuntimeError(
                 self._at(f"{thawed} was frozen at the first step and is not any more; make a new optimizer to train it")
@@ -510,8 +576,10 @@ class Decentralized(Optimizer):
             )
 
     def _mean_model(self, agent: Agent) -> Tensor:
-        mean, found = measured(agent, self._team)
+        mean, found = measured(agent, self._team, self._ranks)
         self._measured = found | {"measured_at": agent.step}
+        if self._ranks.mesh is not None:
+            self._measured["agent_bytes"] = sum(self._ranks.each(self._bytes()))
         return mean
 
     @property

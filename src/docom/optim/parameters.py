@@ -13,6 +13,7 @@ from torch import Tensor
 from docom.algorithms import Algorithm
 from docom.layout import Layout
 from docom.names import nearest
+from docom.optim.ranks import Ranks, local, sharded_side
 
 Group = dict[str, Any]
 KEYS = ("params", "lr", "weight_decay")
@@ -34,17 +35,28 @@ def describe(groups: Sequence[Group]) -> Iterator[tuple[str, Tensor]]:
 class Flat:
     """The parameters of all groups, one after the other in a row ``[1, d]`` of ``dtype``.
 
-    The row may be more precise than the parameters: a bf16 model then holds the rounded row.
+    The row may be more precise than the parameters: a bf16 model then holds the rounded row. Where an agent has several
+    ranks, it has this one's pieces of the parameters; ``layout`` and ``shares`` are of these, ``whole`` of the model.
     """
 
-    def __init__(self, groups: Sequence[Group], dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, groups: Sequence[Group], dtype: torch.dtype, ranks: Ranks | None = None) -> None:
+        self.dtype, self.ranks = dtype, ranks or Ranks()
         self.parameters = [p for group in groups for p in trainable(group)]
         if not self.parameters:
             raise ValueError("no parameter requires a gradient: there is nothing to train")
-        self.names = [name for name, p in describe(groups) if p.requires_grad and p.numel() > 0]
-        self.layout = Layout(tuple(tuple(p.shape) or (1,) for p in self.parameters))
-        self.shares = [sum(p.numel() for p in trainable(group)) for group in groups]
+        self.whole = Layout(tuple(tuple(p.shape) or (1,) for p in self.parameters))
+        self.whole_shares = [sum(p.numel() for p in trainable(group)) for group in groups]
+        named = [(name, p) for name, p in describe(groups) if p.requires_grad and p.numel() > 0]
+        pieces = [self.ranks.piece(p) for _, p in named]
+        self.ranks.agree({"parameters": ", ".join(map(str, self.whole.shapes))})
+        if self.ranks.count > 1:
+            self.ranks.all_keep(sum(piece.numel() for piece in pieces))
+        # Those of which this rank keeps nothing are not in its row; their gradients are still its agent's.
+        self.kept = [p for (_, p), piece in zip(named, pieces, strict=True) if piece.numel()]
+        self.names = [name for (name, _), piece in zip(named, pieces, strict=True) if piece.numel()]
+        self._shapes = [piece.shape for piece in pieces if piece.numel()]
+        self.layout = Layout(tuple(tuple(shape) or (1,) for shape in self._shapes))
+        self.shares = [sum(self.ranks.piece(p).numel() for p in trainable(group)) for group in groups]
         self.frozen = [(name, p) for name, p in describe(groups) if not p.requires_grad]
         self.device = self.parameters[0].device
         self._written: list[int] = []
@@ -53,29 +65,33 @@ class Flat:
 
     def row(self) -> Tensor:
         """The parameters as a new row."""
-        return self._filled(self._empty(), self.parameters)
+        return self._filled(self._empty(), self._pieces(self.kept))
 
     def write(self, row: Tensor) -> None:
-        """Put a row into the parameters."""
-        torch._foreach_copy_(self.parameters, self._views(row))
+        """Put a row into the parameters; all ranks of an agent call this."""
+        torch._foreach_copy_(self._pieces(self.kept), self._views(row))
+        self.ranks.complete(self.parameters)
 
     def publish(self, row: Tensor) -> None:
         """Put a row into the parameters, and remember which row is there."""
         self.write(row)
-        self._written = [p._version for p in self.parameters]
+        self._written = self._versions()
 
     def changed(self, row: Tensor) -> str | None:
         """The first parameter that no longer holds its part of the published row.
 
         Numbers are compared only for tensors that were written to since, so that the usual answer costs nothing.
         """
-        if [p._version for p in self.parameters] == self._written:
+        if self._versions() == self._written:
             return None
-        for name, parameter, part in zip(self.names, self.parameters, self._views(row), strict=True):
-            if not torch.equal(parameter, part.to(parameter.dtype)):
+        for name, piece, part in zip(self.names, self._pieces(self.kept), self._views(row), strict=True):
+            if not torch.equal(piece, part.to(piece.dtype)):
                 return name
-        self._written = [p._version for p in self.parameters]
+        self._written = self._versions()
         return None
+
+    def _versions(self) -> list[int]:
+        return [local(p)._version for p in self.kept]
 
     def gradients(self, number: int, scale: Tensor | None = None) -> Tensor:
         """The gradients as row ``number`` of those of a step; zero where a parameter took no part in the loss.
@@ -85,19 +101,20 @@ class Flat:
         while len(self._gradients) <= number:
             self._gradients.append(self._empty())
         row = self._gradients[number]
-        found = [p.grad for p in self.parameters]
+        found = [p.grad for p in self.kept]
         if any(g is None for g in found):
             row.zero_()
-        self._filled(row, [None if g is None else g.to_dense() if g.is_sparse else g for g in found])
+        dense = [None if g is None else g.to_dense() if g.is_sparse else g for g in found]
+        self._filled(row, [None if g is None else self.ranks.piece(g) for g in dense])
         return row if scale is None else row.div_(scale.to(row.device, row.dtype))
 
     def write_gradients(self, row: Tensor) -> None:
         """Put a row into the parameters' gradients; those that took no part in the loss get one too."""
-        for parameter, part in zip(self.parameters, self._views(row), strict=True):
+        for parameter in self.parameters:
             if parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = part.to(parameter.dtype, copy=True)
-            else:
-                parameter.grad.copy_(part)
+                parameter.grad = torch.zeros_like(parameter)
+        torch._foreach_copy_(self._held(), self._views(row))
+        self._complete_gradients()
 
     @property
     def writable_gradients(self) -> bool:
@@ -106,15 +123,28 @@ class Flat:
         return all(g is not None and not g.is_sparse and g.dtype == self.dtype for g in grads)
 
     def add_to_gradients(self, row: Tensor) -> None:
-        """Add a row to the parameters' gradients, which are `writable_gradients`."""
+        """Add a row to the parameters' gradients, which are `writable_gradients`; all ranks of an agent call this."""
         torch._foreach_add_(self._held(), self._views(row))
+        self._complete_gradients()
 
     def add_gradients_to(self, row: Tensor) -> None:
         """Add the parameters' gradients, which are `writable_gradients`, to a row."""
         torch._foreach_add_(self._views(row), self._held())
 
     def _held(self) -> list[Tensor]:
-        return [p.grad for p in self.parameters if p.grad is not None]
+        return self._pieces([p.grad for p in self.kept if p.grad is not None])
+
+    def _complete_gradients(self) -> None:
+        self.ranks.complete([p.grad for p in self.parameters if p.grad is not None])
+
+    def _pieces(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """What this rank keeps of each."""
+        return [self.ranks.piece(t) for t in tensors]
+
+    def replicated(self) -> str:
+        """A key of what all ranks of an agent must hold alike: the bits of the parameters that are not sharded."""
+        whole = [local(p) for p in self.parameters if sharded_side(p) is None]
+        return " ".join(map(digest, whole)) if self.ranks.count > 1 else ""
 
     def per_group(self, what: str, values: Sequence[float]) -> float | Tensor:
         """One value per group as a number where all groups have the same, else as one value per coordinate, ``[1, d]``.
@@ -144,7 +174,7 @@ class Flat:
         return torch.empty(1, self.layout.dimension, dtype=self.dtype, device=self.device)
 
     def _views(self, row: Tensor) -> list[Tensor]:
-        return [part.view(p.shape) for p, part in zip(self.parameters, row[0].split(self.layout.sizes), strict=True)]
+        return [part.view(shape) for shape, part in zip(self._shapes, row[0].split(self.layout.sizes), strict=True)]
 
     def _filled(self, row: Tensor, tensors: Iterable[Tensor | None]) -> Tensor:
         pairs = [(view, t) for view, t in zip(self._views(row), tensors, strict=True) if t is not None]

@@ -10,6 +10,7 @@ from docom.channels import UncompressedChannel
 from docom.compressors import Identity
 from docom.layout import Layout
 from docom.optim.agent import Agent
+from docom.optim.ranks import Ranks
 from docom.optim.together import mean
 from docom.team import Team
 from docom.transports import Transport
@@ -74,7 +75,7 @@ class RunningStatistics:
             tensor.copy_(part.reshape(tensor.shape))
 
 
-def measured(agent: Agent, team: Team) -> tuple[Tensor, dict[str, float]]:
+def measured(agent: Agent, team: Team, ranks: Ranks) -> tuple[Tensor, dict[str, float]]:
     """The average model of all agents, and how far they are from agreement. Every process must call this.
 
     consensus_distance: sum over agents of ``|x_i - mean|``. tracking_error: the same of the trackers, which have the mean
@@ -86,5 +87,5 @@ def measured(agent: Agent, team: Team) -> tuple[Tensor, dict[str, float]]:
         rows["tracking_error"] = getattr(agent.state, agent.algorithm.tracked[0])
     means = {name: mean(team, row) for name, row in rows.items()}
     own = [torch.linalg.vector_norm((row - means[name]).to(torch.float64)) for name, row in rows.items()]
-    total = mean(team, torch.stack(own)) * team.world
+    total = mean(team, ranks.together(torch.stack(own))) * team.world
     return means["consensus_distance"], dict(zip(rows, total.tolist(), strict=True))

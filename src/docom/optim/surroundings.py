@@ -14,6 +14,7 @@ from docom.compressors import Compressor
 from docom.consensus import channel_gossip, resolve_gamma
 from docom.layout import Layout
 from docom.optim.parameters import Flat, digest
+from docom.optim.ranks import Ranks
 from docom.optim.together import start_from_first
 from docom.team import Team
 from docom.transports import Transport
@@ -29,12 +30,13 @@ class Surroundings:
         self,
         algorithm: Algorithm,
         team: Team,
+        ranks: Ranks,
         topology: Any,
         weights: Any,
         compressor: str | Compressor | Gossip | None,
         seed: int,
     ) -> None:
-        self.algorithm, self.team, self.seed = algorithm, team, seed
+        self.algorithm, self.team, self.ranks, self.seed = algorithm, team, ranks, seed
         self.network = network(topology, team.world, weights, seed)
         if self.network.changes:
             require(algorithm, CHANGING)
@@ -49,20 +51,23 @@ class Surroundings:
 
     def described(self, flat: Flat) -> dict[str, str]:
         """As text: what must be equal at all agents, and in a run and the one that it continues."""
-        shapes = torch.tensor(list(str(flat.layout.shapes).encode()), dtype=torch.uint8)
+        shapes = torch.tensor(list(str(flat.whole.shapes).encode()), dtype=torch.uint8)
         return {
             "number of agents": str(self.network.n),
             "algorithm": plain(self.algorithm),
             "compressor": plain(self.settings),
             "network": f"{self.network} ({_digest(self.network)})",
-            "parameters": f"{flat.layout.dimension} numbers in {len(flat.parameters)} tensors ({digest(shapes)})",
-            "groups": ", ".join(map(str, flat.shares)),
+            "parameters": f"{flat.whole.dimension} numbers in {len(flat.parameters)} tensors ({digest(shapes)})",
+            "groups": ", ".join(map(str, flat.whole_shares)),
             "dtype": str(flat.dtype),
             "seed": str(self.seed),
         }
 
     def automatic_gamma(self, layout: Layout) -> dict[str, float]:
-        """The consensus steps that are "auto", as agent 0 measures them: others might get another one by rounding."""
+        """The consensus steps that are "auto", as agent 0 measures them: others might get another one by rounding.
+
+        Of several ranks, which have shards of different sizes, the one that needs the smallest step decides.
+        """
         names = [name for name, size in self.algorithm.step_sizes().items() if size.consensus_of]
         if not names:
             return {}
@@ -72,13 +77,14 @@ class Surroundings:
             found |= {name: measurement.gamma for name, measurement in measurements.items()}
         values = torch.tensor([found[name] for name in names], dtype=torch.float64)
         start_from_first(self.team, [values])
-        return {name: value for name, value in zip(names, values.tolist(), strict=True) if value > 0}
+        steps = self.ranks.smallest(values.tolist())
+        return {name: value for name, value in zip(names, steps, strict=True) if value > 0}
 
     def channels(self, flat: Flat, transport: Transport) -> Channels:
         """The channels of the method."""
         kinds = {name: (kind, self.gossip[name]) for name, kind in self.algorithm.channels.items()}
         layouts = {name: self.algorithm.message_layout(name, flat.layout) for name in kinds}
-        return open_channels(kinds, self.network, layouts, transport, flat.dtype, self.seed)
+        return open_channels(kinds, self.network, layouts, transport, flat.dtype, self.ranks.seed(self.seed))
 
 
 def _digest(given: Network) -> str:
@@ -111,6 +117,12 @@ def check_apart(algorithm: Algorithm, buffers: str, overlap: int) -> None:
         raise ValueError("overlap needs all neighbours in every round; leave it out, or use mode: wait")
     if buffers == "average":
         raise ValueError('buffers="average" needs all neighbours in every round; leave it out, or use mode: wait')
+
+
+def check_mesh(**others: object) -> None:
+    """Raise for arguments that a mesh replaces."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise ValueError(f"with mesh= the mesh says which processes are agents; leave out {', '.join(given)}")
 
 
 def check(algorithm: Algorithm, model: nn.Module | None, buffers: str, dtype: torch.dtype | None) -> None:

@@ -19,6 +19,7 @@ from docom.algorithms import Algorithm
 from docom.local_step_checks import any_inner, two_gradients, warn_of_drift
 from docom.numerics import combine
 from docom.optim.parameters import Flat
+from docom.optim.ranks import Ranks
 from docom.team import Team
 from docom.transports import Pending
 
@@ -36,8 +37,10 @@ class Walk:
     that none counts for more than another.
     """
 
-    def __init__(self, inner: Optimizer, every: int | str, overlap: int, algorithm: Algorithm, team: Team) -> None:
-        self.inner, self.every, self.overlap, self.team = inner, every, overlap, team
+    def __init__(
+        self, inner: Optimizer, every: int | str, overlap: int, algorithm: Algorithm, team: Team, ranks: Ranks
+    ) -> None:
+        self.inner, self.every, self.overlap, self.team, self.ranks = inner, every, overlap, team, ranks
         self.corrects = algorithm.corrects
         self.seconds = check_every(every)
         said = team.words(str(every))
@@ -77,7 +80,7 @@ class Walk:
     def due(self) -> bool:
         """Whether it is time to exchange messages."""
         if self.seconds:
-            return time.monotonic() - self._began >= self.seconds
+            return self.ranks.first_s(time.monotonic() - self._began >= self.seconds)
         return self.taken >= int(self.every)
 
     def begin(self, start: Tensor) -> None:

@@ -135,6 +135,7 @@ def _as_group(given: Any) -> Any:
         raise ValueError(
             f"a mesh of {given.ndim} dimensions is not one group of agents; pass one of its dimensions, as in mesh['agents']"
             + (f" (it has {names})" if names else "")
+            + "; where each agent is several processes, an optimizer takes mesh="
         )
     return given.get_group()
 
