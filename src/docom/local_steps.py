@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from docom import rng
 from docom.inner import Inner
 from docom.numerics import combine
 from docom.oracles import ProblemOracle
+from docom.transports import Pending
 
 MOST_STEPS = 10**9
 WARM_UP = 3  # inner steps taken kernel by kernel on a GPU before one is captured
@@ -97,13 +99,13 @@ class LocalSteps:
         """See `Oracle.joined`: an agent that joins has not walked yet."""
         return [torch.zeros_like(x)] * (2 if self.corrects else 1)
 
-    def go_ahead(self, correction: Tensor | None) -> None:
+    def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
         """See `Oracle.go_ahead`: the inner steps of a round that do not wait for its messages."""
         if self.overlap:
             assert self.end is not None
             self.end.copy_(self.y)
             self._begin()
-            self._walk(0, self.overlap, correction)
+            self._walk(0, self.overlap, correction, arriving)
             self._ready = True
 
     def gradients(
@@ -145,8 +147,8 @@ class LocalSteps:
         u = float(rng.uniform(key, torch.zeros(1, dtype=torch.int64), self._done, 1))
         return 1 + int(math.log1p(-u) / math.log1p(-1 / mean))
 
-    def _walk(self, begin: int, end: int, correction: Tensor | None) -> None:
-        """Inner steps ``begin`` to ``end`` of the round."""
+    def _walk(self, begin: int, end: int, correction: Tensor | None, arriving: Pending[Any] | None = None) -> None:
+        """Inner steps ``begin`` to ``end`` of the round; after each, what is arriving can be passed on."""
         for number in range(begin, min(end, self._count)):
             self._rates += self.stepper.set_rate(self._done + number)
             active = tuple(number < count for count in self._mine) if self._unequal else ()
@@ -154,6 +156,8 @@ class LocalSteps:
                 self._step_or_replay(self._done + number, correction)
             elif any(active):
                 self._step(self._done + number, correction, active)
+            if arriving is not None:
+                arriving.ready()
 
     def _step_or_replay(self, number: int, correction: Tensor | None) -> None:
         if not (self.y.device.type == "cuda" and self.inner.elementwise and self.oracle.capturable):

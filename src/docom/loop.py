@@ -97,7 +97,7 @@ class Training:
     def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
         arriving = self.algorithm.advance(self.state, self.channels, hyper)
         early: dict[int, Tensor] = {}
-        self.oracle.go_ahead(self.state.correction)
+        self.oracle.go_ahead(self.state.correction, arriving)
         if arriving is not None:
             if arriving.under_way:  # what can be computed without the message is computed while it travels
                 early = self._gradients(self.algorithm.known_early, moment)

@@ -8,7 +8,7 @@ checkpoints save it with the run. `ProblemOracle` is the usual one: gradients on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from docom import rng
 from docom.numerics import combine
 from docom.problems import Problem
+from docom.transports import Pending
 
 # From this many numbers in all agents' models on, memory matters more than the number of calls.
 LARGE = {"cpu": 1 << 19, "gpu": 1 << 24}
@@ -49,8 +50,8 @@ class Oracle(Protocol):
     def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
         """What `first` returns, for the agents of some rows only, which begin at ``x`` before this step."""
 
-    def go_ahead(self, correction: Tensor | None) -> None:
-        """Do what need not wait for the message that is under way."""
+    def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
+        """Do what need not wait for the message that is under way, and ask meanwhile whether that has arrived."""
 
     def gradients(
         self, points: Sequence[Tensor], step: rng.Moment, reusable: Sequence[int] = (), correction: Tensor | None = None
@@ -136,7 +137,7 @@ class ProblemOracle:
         self.samples += theirs.samples
         return found
 
-    def go_ahead(self, correction: Tensor | None) -> None:
+    def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
         """See `Oracle.go_ahead`."""
 
     def gradients(

@@ -11,7 +11,7 @@ with its next message, so that with a decay of 1, the default, nothing is lost o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -108,24 +108,21 @@ class TreeMeanChannel(Channel):
         return self.begin_mean(x).wait()
 
     def begin_mean(self, x: Tensor) -> Pending[Tensor]:
-        """See `Channel.begin_mean`: the agents farthest from the root send, the others when they are waited for."""
+        """See `Channel.begin_mean`: the farthest agents send, the others when their children's messages are there."""
         self.inspect(x)
         combine(self.error, (self.decay, self.error), (1, x))
         round = self.rounds
         self.count()
-        waiting = [self._upwards(0, round)] if self.levels else []
+        return Pending.in_turn(self._up_and_down(round))
 
-        def finish() -> Tensor:
-            for number, level in enumerate(self.levels):
-                sent = waiting.pop() if waiting else self._upwards(number, round)
-                rows = sent.wait()
-                if rows is not None and len(level.sums.sources):
-                    mix(self.error, rows, level.sums, accumulate=True)
-            average = self._downwards(round).wait()
-            assert average is not None, "everybody gets it"
-            return (average / self.n).expand_as(self.error).contiguous()
-
-        return Pending(finish, bool(waiting) and waiting[0].under_way)
+    def _up_and_down(self, round: int) -> Generator[Pending[Tensor | None], Tensor | None, Tensor]:
+        for number, level in enumerate(self.levels):
+            rows = yield self._upwards(number, round)
+            if rows is not None and len(level.sums.sources):
+                mix(self.error, rows, level.sums, accumulate=True)
+        average = yield self._downwards(round)
+        assert average is not None, "everybody gets it"
+        return (average / self.n).expand_as(self.error).contiguous()
 
     def _upwards(self, number: int, round: int) -> Pending[Tensor | None]:
         """The messages of one level, from the lowest one, to those above, as rows."""

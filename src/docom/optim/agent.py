@@ -6,8 +6,8 @@ The simulator runs ``advance``, gradients, ``absorb``. A training loop brings th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from docom.team import Team
 from docom.transports import ExchangeError, Pending
 
 Rate = float | Tensor
+Result = TypeVar("Result")
 CHECKED_EVERY = 50  # steps between checks of what a GPU has noted
 
 
@@ -81,7 +82,9 @@ class Agent:
         self._run(lambda: arriving.append(self.algorithm.advance(self.state, self.channels, self._hyper(self.step))))
         self.step += 1
         pending = arriving[0]
-        return None if pending is None else Pending(lambda: self._run(pending.wait), pending.under_way)
+        if pending is None:
+            return None
+        return Pending(lambda: self._run(pending.wait), pending.under_way, lambda: self._run(pending.ready))
 
     def _advance(self) -> None:
         arriving = self.algorithm.advance(self.state, self.channels, self._hyper(self.step))
@@ -97,9 +100,9 @@ class Agent:
         hyper.path = self.path
         return hyper
 
-    def _run(self, half_step: Any) -> None:
+    def _run(self, half_step: Callable[[], Result]) -> Result:
         try:
-            half_step()
+            return half_step()
         except NonFiniteVariable as error:
             diverged = FloatingPointError(
                 f"agent {self.team.rank}, step {self.step}: NaN or infinity in the {error.variable}; "

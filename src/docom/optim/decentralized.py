@@ -234,6 +234,7 @@ class Decentralized(Optimizer):
         del rows  # their memory is needed for messages
         rate = self._rate_schedule(self._agent.step)
         if walk.overlap:
+            self._statistics.mix()  # no other exchange begins while those of the method are under way
             walk.begin(self._agent.points[0])
             arriving = self._agent.begin_advance(rate)
             walk.leave(arriving, self._flat, self._agent.state.correction)
@@ -242,7 +243,7 @@ class Decentralized(Optimizer):
             self._team.after_step(self._agent, inf)
             x = self._agent.points[0]
             walk.begin(begun(self._flat, x, x))
-        self._statistics.mix()
+            self._statistics.mix()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, before the first step only; every process must add the same."""
@@ -411,6 +412,8 @@ class Decentralized(Optimizer):
         if self._agent is not None and self._team.apart:
             self._measured = self._team.measures() | {"measured_at": self._agent.step}
         elif self._agent is not None:
+            if self._walk is not None:
+                self._walk.finish()
             self._mean_model(self._agent)
         return self.stats
 

@@ -129,6 +129,8 @@ class Walk:
         ]
         self.taken += 1
         self.all_taken += 1
+        if self._travelling is not None:
+            self._travelling.ready()  # what has arrived is passed on
 
     def rows(self, flat: Flat) -> list[Tensor]:
         """The pseudo-gradient, and for methods that correct the mean of the corrected gradients."""

@@ -6,7 +6,7 @@ know. Agents of one process read each other's encoded messages directly. A `Post
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,25 +128,21 @@ class Framed:
         def trade(frames: Mapping[int, list[bytes]], senders: Mapping[int, list[int]], like: Tensor) -> Pending[Came]:
             return self._trade(frames, senders, width * like.element_size(), place, False)
 
-        first = trade(
-            {other: self._frames(parts[other], self.routes.agents, place) for other in others},
-            {other: list(blocks[other]) for other in others},
-            rows,
-        )
-
-        def summed(came: Came) -> Tensor:
+        def part_by_part() -> Generator[Pending[Came], Came, Tensor]:
+            frames = {other: self._frames(parts[other], self.routes.agents, place) for other in others}
+            came = yield trade(frames, {other: list(blocks[other]) for other in others}, rows)
             everyone = mine.new_empty(sum(map(len, blocks)), width)
             everyone[self.agents] = mine
             for agent, payload in came:
                 everyone[agent] = self._row(payload, mine, agent)
             own = add(everyone)
             sums = {blocks[self.rank][0]: own}
-            frames = self._frames(own, list(sums), place)
-            sent = trade(dict.fromkeys(others, frames), {other: [blocks[other][0]] for other in others}, own)
-            sums |= {agent: self._row(payload, own, agent)[None] for agent, payload in sent.wait()}
+            frames = dict.fromkeys(others, self._frames(own, list(sums), place))
+            came = yield trade(frames, {other: [blocks[other][0]] for other in others}, own)
+            sums |= {agent: self._row(payload, own, agent)[None] for agent, payload in came}
             return torch.cat([sums[agent] for agent in sorted(sums)], dim=1)[:, : rows.shape[1]]
 
-        return first.then(summed)
+        return Pending.in_turn(part_by_part())
 
     def _frames(self, rows: Tensor, agents: Sequence[int], place: Place) -> list[bytes]:
         return [self._frame(row_to_bytes(row), agent, place) for agent, row in zip(agents, rows, strict=True)]
@@ -166,18 +162,15 @@ class Framed:
             }
             return self._trade(outgoing, from_, code.num_bytes, place, False)
 
-        first = begin(0) if plan else Pending.of([])
-
-        def finish() -> Any:
-            came = first.wait()
-            for hop in range(1, len(plan) + 1):
+        def hop_by_hop() -> Generator[Pending[Came], Came, Any]:
+            for hop in range(len(plan)):
+                came = yield begin(hop)
                 payloads.update((origin, bytes(payload)) for origin, payload in came)
-                came = begin(hop).wait() if hop < len(plan) else []
             if not payloads:
                 return None
             return self._decoded(code, {agent: payloads[agent] for agent in sorted(payloads)})
 
-        return Pending(finish, first.under_way)
+        return Pending.in_turn(hop_by_hop())
 
     def _plan(self, hops: Relays) -> list[tuple[Origins, Origins]]:
         """This process's part of the hops, computed once."""
@@ -207,6 +200,10 @@ class Framed:
         with self._naming_agents():
             trade = self.post.trade(buffers, {other: size * len(some) for other, some in senders.items()}, along_edges)
 
+        def ready() -> bool:
+            with self._naming_agents():
+                return trade.ready()
+
         def opened() -> Came:
             with self._naming_agents():
                 arrived = trade.wait()
@@ -216,7 +213,7 @@ class Framed:
                 for position, sender in enumerate(some)
             ]
 
-        return Pending(opened)
+        return Pending(opened, ready=ready)
 
     @contextmanager
     def _naming_agents(self) -> Iterator[None]:

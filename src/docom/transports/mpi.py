@@ -75,7 +75,11 @@ class MpiPost(Post):
                 self._wait(requests, others)
             return {other: memoryview(arrived[place].data) for other, place in places.items()}
 
-        return Pending(finish)
+        def ready() -> bool:
+            with self._naming(others):
+                return bool(self.mpi.Request.Testall(requests))
+
+        return Pending(finish, ready=ready)
 
     @contextmanager
     def _naming(self, others: list[int]) -> Iterator[None]:

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -93,13 +94,21 @@ class TorchPost(Post):
         answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._post(inboxes, outboxes, answers)
 
+        waiting = inboxes.keys() | outboxes.keys()
+
+        def ready() -> bool:
+            with suppress(queue.Empty):
+                while waiting:
+                    self._take(answers.get_nowait(), waiting)
+            return not waiting
+
         def finish() -> dict[int, memoryview]:
-            self._wait(inboxes.keys() | outboxes.keys(), answers)
+            self._wait(waiting, answers)
             if along_edges:  # messages come in the same few sizes in every round, so their inboxes are kept
                 self._read += inboxes.items()
             return {other: memoryview(cast(bytes, inbox.cpu().numpy())) for other, inbox in inboxes.items()}
 
-        return Pending(finish)
+        return Pending(finish, ready=ready)
 
     def _post(
         self, inboxes: Mapping[int, Tensor], outboxes: Mapping[int, Tensor], answers: queue.SimpleQueue[Answer]
@@ -140,12 +149,17 @@ class TorchPost(Post):
                 patience = f" for {self.peer_timeout:g} s" if self.leave_by > deadline else ""
                 raise RanksLost(pending, f"no message{patience}")
             try:
-                other, error = answers.get(timeout=min(left, LONGEST_NAP))
+                answer = answers.get(timeout=min(left, LONGEST_NAP))
             except queue.Empty:
                 continue
-            if error is not None:
-                raise RanksLost([other], _reason(error)) from None
-            pending.discard(other)
+            self._take(answer, pending)
+
+    @staticmethod
+    def _take(answer: Answer, pending: set[int]) -> None:
+        other, error = answer
+        if error is not None:
+            raise RanksLost([other], _reason(error)) from None
+        pending.discard(other)
 
     def _thread(self, other: int) -> queue.SimpleQueue[Any]:
         """The tasks of the thread that waits for one process."""
