@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks import kernels
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import agents, kernels
+from benchmarks.peers import __main__ as peers
 
 from docom.bench import QUICK
 
@@ -16,3 +22,30 @@ def test_every_part_of_a_messages_way_is_measured() -> None:
             assert f"| {title} | `{name}` |" in shown
     assert {"to bytes of the host", "from bytes of the host", "low rank"} <= set(results["GB per second"])
     assert "2 rows of 64 x 64" in shown
+
+
+def test_many_agents_are_measured_beside_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "memory_of", lambda kind, count, device: 1e6)
+    results = agents.measure("cpu", QUICK, {"linear": (2, 4), "mlp": (2, 3)})
+    assert [(case["kind"], case["agents"]) for case in results["cases"]] == [
+        ("linear", 2), ("linear", 4), ("mlp", 2), ("mlp", 3)
+    ]  # fmt: skip
+    assert results["cases"][0]["time per agent"] == [1.0, 1.0, 1.0]
+    shown = agents.table(results)
+    assert shown.count("| 1,000 |") == 4, "agents per GB, of a million bytes each"
+
+
+@pytest.mark.slow  # starts five processes
+def test_peers_that_are_here_are_measured_and_others_named(tmp_path: Path) -> None:
+    given = argparse.Namespace(torchft=None, hivemind=None, turns=1, rounds=1, paper_code=None)
+    results = peers.measure(given)
+    assert set(results["seconds of a round"]) == {"docom-simulator", "plain", "docom-processes"}
+    assert results["not measured"]["torchft"] == "no interpreter was given with --torchft"
+    shown = peers.table(results)
+    assert "plain PyTorch" in shown
+    assert "Not measured: EXO Gym" in shown
+
+
+def test_a_peer_that_fails_is_named_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="without a result: ModuleNotFoundError: No module named 'hivemind'"):
+        peers.turn("hivemind", sys.executable, peers.Plan())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from docom import inner as inners
 from docom.algorithms import CHANGING, DIRECTED, LOSSY, MEMBERS, Algorithm, AsynchronousMethod, require
-from docom.channels import Channels, Gossip, open_channels, parse_gossip
+from docom.channels import Channels, Gossip, Resting, check_form, open_channels, parse_gossip
 from docom.clock import TimedTransport, Timeline
 from docom.compressors import Compressor
 from docom.conditions import Churn, Conditions
@@ -60,6 +60,7 @@ class Experiment:
         overlap: int = 0,
         conditions: Mapping[str, Any] | Conditions | None = None,
         processes: int = 1,
+        rows: str = "full",
     ) -> None:
         dtype = _dtype(dtype)
         _check(problem, algorithm, batch_size)
@@ -73,7 +74,12 @@ class Experiment:
             if not isinstance(device, torch.device) and "cpu" in str(error):  # torch lists all its devices
                 raise nearest("device", str(device), DEVICES) from None
             raise ValueError(f"device {device!r} is not available: {error}") from None
+        self.rows = check_form(rows)
         self.conditions = parse_conditions(conditions)
+        if self.rows != "full" and (algorithm.asynchronous or self.conditions.churn is not None):
+            raise ValueError(
+                f'rows="{self.rows}" needs agents that stay and that take their steps together; leave it out'
+            )
         check_conditions(self.conditions, problem.agents, processes)
         if algorithm.asynchronous:
             check_asynchronous(algorithm, self.conditions, device, processes)
@@ -133,7 +139,10 @@ class Experiment:
         oracle = self._oracle(transport.agents)
         start = self.start.to(self.device, self.dtype)
         rows = start.expand(len(transport.agents), -1).clone(memory_format=torch.contiguous_format)
-        return Training.begin(self.algorithm, channels, oracle, rows, timeline)
+        training = Training.begin(self.algorithm, channels, oracle, rows, timeline)
+        if self.rows != "full":
+            training.resting = Resting(self.rows, channels)
+        return training
 
     def _begin_events(self, algorithm: AsynchronousMethod) -> Training:
         """The same for a method that is run event by event."""

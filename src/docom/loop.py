@@ -13,7 +13,7 @@ from torch import Tensor
 from docom import rng
 from docom.algorithms import Algorithm, Hyper, State
 from docom.capture import WARM_UP, CapturedStep
-from docom.channels import Channels, NonFiniteVariable
+from docom.channels import Channels, NonFiniteVariable, Resting
 from docom.clock import Timeline
 from docom.numerics import nonfinite_rows
 from docom.oracles import Oracle
@@ -55,6 +55,7 @@ class Training:
     looks_at_t: bool = False  # whether the algorithm has read the number of its step
     advances: int = 0  # steps taken by this object; a resumed run has done more
     timeline: Timeline | None = None  # of a simulated clock
+    resting: Resting | None = None  # of rows that take less memory while gradients are computed
 
     @staticmethod
     def begin(
@@ -116,6 +117,13 @@ class Training:
 
     def _all_gradients(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
         """Gradients at all points, in their order; ``early`` is emptied."""
+        if self.resting is None:
+            return self._computed(early, moment)
+        needed = [row for row in (*self.state.points, self.state.correction) if row is not None]
+        with self.resting.while_computing(self.state.rows(), needed):
+            return self._computed(early, moment)
+
+    def _computed(self, early: dict[int, Tensor], moment: rng.Moment) -> list[Tensor]:
         if self.algorithm.corrects:  # one point, and for local steps two rows
             return self.oracle.gradients(self.state.points, moment, (), self.state.correction)
         found = early | self._gradients([k for k in range(len(self.state.points)) if k not in early], moment)
@@ -134,7 +142,13 @@ class Training:
     def capturable(self) -> bool:
         """Whether a step can be captured on a GPU and replayed: with the same numbers and branches every time."""
         on_gpu = self.oracle.agents.device.type == "cuda"
-        return on_gpu and not self.looks_at_t and self.channels.capturable and self.oracle.capturable
+        return (
+            on_gpu
+            and self.resting is None
+            and not self.looks_at_t
+            and self.channels.capturable
+            and self.oracle.capturable
+        )
 
     def _capture(self) -> None:
         """Capture this step, note what it counts on the host (every replay counts the same), and take it."""

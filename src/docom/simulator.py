@@ -45,6 +45,7 @@ def simulate(
     local_steps: int | Sequence[int] | None = None,
     overlap: int = 0,
     conditions: Mapping[str, Any] | Conditions | None = None,
+    rows: str = "full",
     progress: bool | Progress = False,
     diagnose: bool = False,
 ) -> Run:
@@ -71,6 +72,8 @@ def simulate(
         local_steps: inner steps between two messages: a number, or a list with one for each agent.
         overlap: inner steps that an agent takes while its messages travel.
         conditions: what happens to messages, links and agents: ``docom.Conditions(loss=0.1)``; by default nothing.
+        rows: "full"; or what rows are while gradients are computed: "host", in the host's memory, or "bf16", public
+            copies in 16 bits (see `docom.channels.resting`).
         progress: True for a progress bar.
         diagnose: also record the proof's potential and its parts, invariants and the observed contraction
             (see `docom.diagnostics`).
@@ -85,7 +88,7 @@ def simulate(
     experiment = Experiment(
         problem, algorithm, topology=topology, weights=weights, compressor=compressor, batch_size=batch_size, seed=seed,
         dtype=dtype, device=device, x0=x0, exact=exact, inner=inner, local_steps=local_steps, overlap=overlap,
-        conditions=conditions,
+        conditions=conditions, rows=rows,
     )  # fmt: skip
     if type(steps) is not int or steps < 0:  # True is an int, but no number of steps
         raise ValueError(f"steps is an integer >= 0, got {steps!r}")

@@ -67,12 +67,12 @@ def peak(agents: int, device: str) -> float:
 
     run(ready(2))
     experiment = ready(agents)
-    before = _memory(device, peak=False)
+    before = memory_in_use(device, peak=False)
     run(experiment)
-    return (_memory(device, peak=True) - before) / (agents * experiment.problem.dimension * 4)
+    return (memory_in_use(device, peak=True) - before) / (agents * experiment.problem.dimension * 4)
 
 
-def _memory(device: str, peak: bool) -> int:
+def memory_in_use(device: str, peak: bool) -> int:
     """Bytes in use now, or the largest number so far."""
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()

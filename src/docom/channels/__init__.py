@@ -24,6 +24,7 @@ from docom.channels.lowrank_mean import LowRankMeanChannel, MeanLowRank
 from docom.channels.meter import Meter
 from docom.channels.named import GOSSIPS, PublicCopies, Uncompressed, parse_gossip
 from docom.channels.opening import KINDS, Gossip, Opening
+from docom.channels.resting import Resting, check_form
 from docom.channels.sparse_mean import MeanTopK, SparseMeanChannel
 from docom.channels.tree_mean import MeanTree, TreeMeanChannel
 
@@ -45,10 +46,12 @@ __all__ = [
     "NonFiniteVariable",
     "Opening",
     "PublicCopies",
+    "Resting",
     "SparseMeanChannel",
     "TreeMeanChannel",
     "Uncompressed",
     "UncompressedChannel",
+    "check_form",
     "known_kind",
     "open_channels",
     "parse_gossip",

@@ -146,6 +146,10 @@ class Channel:
         """All that must be saved: tensors whose first dimension is the local agents."""
         return {}
 
+    def scratch(self) -> list[Tensor]:
+        """Buffers whose contents nobody reads between two exchanges."""
+        return []
+
     def owed(self) -> Tensor | float:
         """What the gaps of the local agents still have to get, so that all their gaps since the start sum to zero over agents.
 

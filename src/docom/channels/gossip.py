@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from weakref import ref
 
 import numpy as np
 import torch
@@ -76,6 +77,12 @@ class CompressedChannel(Channel):
         self.memory = bound.memory(transport.agents)
         self.bits_per_round = bound.bits if network.n > 1 else 0
         self.bytes_per_round = bytes_per_round(bound, network)
+        self._pushed: ref[Tensor] | None = None
+
+    @property
+    def pushed(self) -> Tensor | None:
+        """The rows that were pushed last, while somebody else keeps them."""
+        return None if self._pushed is None else self._pushed()
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`."""
@@ -117,6 +124,7 @@ class CompressedChannel(Channel):
 
     def begin_push(self, x: Tensor, damping: float = 1.0) -> Pending[Tensor]:
         """See `Channel.begin_push`."""
+        self._pushed = ref(x)
         seen = None if self.meter is None else (self.meter, x - self.hat, self.hat.clone())
         if self._message_is_needed(x):
             stamp = Stamp(self.key, self.senders, self.rounds)
@@ -203,6 +211,10 @@ class UncompressedChannel(Channel):
         self.count()
         return sent.then(lambda everyone: mix(out, everyone, by))
 
+    def scratch(self) -> list[Tensor]:
+        """See `Channel.scratch`."""
+        return [] if self.mixed is None else [self.mixed]
+
 
 class MeanChannel(Channel):
     """An all-reduce, ``2 (n - 1) / n`` vectors per agent; sums are taken in the order of the agents, the same bits everywhere."""
@@ -238,6 +250,10 @@ class MeanChannel(Channel):
 
     def _of_all(self, everyone: Tensor) -> Tensor:
         return mix(torch.empty_like(everyone[:1]), everyone, self.by)
+
+    def scratch(self) -> list[Tensor]:
+        """See `Channel.scratch`."""
+        return [] if self.average is None else [self.average]
 
 
 def bytes_per_round(bound: Bound, network: Network) -> int:

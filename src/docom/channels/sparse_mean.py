@@ -136,6 +136,10 @@ class SparseMeanChannel(Channel):
             total /= senders.clamp_(min=1)
         return self.result.copy_(total.expand_as(self.result))
 
+    def scratch(self) -> list[Tensor]:
+        """See `Channel.scratch`."""
+        return [self.result]
+
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""
         return {"error": self.error}

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from docom.algorithms import Algorithm, Hyper
-from docom.channels import Channels, NonFiniteVariable
+from docom.channels import Channels, NonFiniteVariable, Resting
 from docom.numerics import combine
 from docom.team import Team
 from docom.transports import ExchangeError, Pending
@@ -28,11 +28,12 @@ class Agent:
     rate: the step size of the last step: a number, or one per coordinate ``[1, d]``.
     path: the sum of the inner step sizes behind the pseudo-gradient; 1 for gradients.
     walks: whether it is given pseudo-gradients, in which the method's correction is contained.
+    rows: what its rows are between two steps; see `docom.channels.resting`.
     """
 
     def __init__(
         self, algorithm: Algorithm, channels: Channels, team: Team, x0: Tensor, first: Sequence[Tensor], rate: Rate,
-        path: Rate = 1.0, walks: bool = False,
+        path: Rate = 1.0, walks: bool = False, rows: str = "full",
     ) -> None:  # fmt: skip
         self.algorithm, self.channels, self.team = algorithm, channels, team
         self.step, self.rate = 0, rate
@@ -43,6 +44,19 @@ class Agent:
         self.state.points = (self.state.x,)
         if len(first) > 1:  # a method that corrects local steps keeps both rows
             algorithm.absorb(self.state, first, channels, self._hyper(0))
+        self.resting = None if rows == "full" else Resting(rows, channels)
+
+    def rest(self) -> None:
+        """Put the rows to rest that are not needed until the next step: of a walk all but what corrects it."""
+        if self.resting is not None:
+            points = () if self.walks else self.points
+            needed = [row for row in (*points, self.state.correction) if row is not None]
+            self.resting.rest(self.state.rows(), needed)
+
+    def wake(self) -> None:
+        """The rows are as a step, and anybody else, expects them."""
+        if self.resting is not None:
+            self.resting.wake()
 
     @property
     def points(self) -> tuple[Tensor, ...]:
@@ -51,6 +65,7 @@ class Agent:
 
     def absorb(self, gradients: Sequence[Tensor]) -> None:
         """Take the gradients at `points`, all on one batch; or the pseudo-gradient, and what belongs to it."""
+        self.wake()
         correction = self.state.correction
         if correction is not None and not self.walks:
             combine(gradients[0], (1, gradients[0]), (1, correction))
@@ -61,6 +76,7 @@ class Agent:
 
         shrink: what the model is multiplied with before it moves: 1 - lr * weight_decay.
         """
+        self.wake()
         self.rate = rate
         before = None
         if isinstance(shrink, Tensor) or shrink != 1:
@@ -77,6 +93,7 @@ class Agent:
 
     def begin_advance(self, rate: Rate) -> Pending[Any] | None:
         """Like `advance`, but returns before the messages of methods that can leave them under way have arrived."""
+        self.wake()
         self.rate = rate
         arriving: list[Pending[Any] | None] = []
         self._run(lambda: arriving.append(self.algorithm.advance(self.state, self.channels, self._hyper(self.step))))
@@ -116,6 +133,7 @@ class Agent:
     def saved(self) -> dict[str, Any]:
         """All that must be saved, as plain containers of tensors and numbers."""
         self.check()
+        self.wake()
         rows = self.state.rows()
         names = [_name_of(point, rows) for point in self.points]
         if None in names:
@@ -135,6 +153,7 @@ class Agent:
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore what `saved` returned."""
+        self.wake()
         for name, row in self.state.rows().items():
             row.copy_(saved["state"][name])
         self.channels.load(saved["links"], saved["rounds"])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from docom.algorithms import Algorithm
-from docom.channels import Gossip
+from docom.channels import Gossip, check_form
 from docom.compressors import Compressor
 from docom.numerics import combine
 from docom.optim import parameters
@@ -60,6 +60,8 @@ class Decentralized(Optimizer):
         every: with ``inner``, how many of its steps this agent takes between messages, or a time such as "60s". It may differ
             between agents: a pseudo-gradient is scaled by the mean number of steps over the agent's own.
         overlap: with ``inner``, how many of its steps are taken while messages travel.
+        rows: "full"; or what this object's rows are between its steps: "host", in the host's memory, or "bf16", public copies
+            in 16 bits (see `docom.channels.resting`). Not together with ``overlap``.
         seed: of compression noise and random topologies.
         peer_timeout: the longest time, in seconds, to wait for a neighbour.
         mesh: for agents of several processes each, their ranks: a ``DeviceMesh`` with the dimension "agents" and one more, such
@@ -95,6 +97,7 @@ class Decentralized(Optimizer):
         inner: Optimizer | None = None,
         every: int | str = 1,
         overlap: int = 0,
+        rows: str = "full",
         seed: int = 0,
         peer_timeout: float = 300.0,
         mesh: Any = None,
@@ -105,7 +108,9 @@ class Decentralized(Optimizer):
         check(algorithm, model, buffers, dtype)
         parameters.check_keys(0, {"weight_decay": weight_decay}, algorithm)
         self.algorithm = algorithm  # its automatic consensus steps are filled in at the first step
-        self.model, self.buffers = model, buffers
+        self.model, self.buffers, self.rows = model, buffers, check_form(rows)
+        if overlap and rows != "full":
+            raise ValueError(f'overlap leaves messages under way, which needs all rows; leave out rows="{rows}"')
         self._agent: Agent | None = None
         self._around: Surroundings | None = None
         self._walk: Walk | None = None
@@ -186,6 +191,7 @@ class Decentralized(Optimizer):
         self._agent.advance(self._rate(self._agent.step), self._shrink(self._agent.step))
         self._team.after_step(self._agent, inf)
         self._flat.publish(self._agent.points[0])
+        self._agent.rest()
         self._statistics.mix()
         return loss
 
@@ -222,6 +228,8 @@ class Decentralized(Optimizer):
 
     def _exchange(self, walk: Walk) -> None:
         """The method's step on where the walk has led."""
+        if self._agent is not None:
+            self._agent.wake()
         rows = walk.rows(self._flat)
         path = self._flat.per_group("path", walk.rates)
         if self._agent is None:
@@ -243,6 +251,7 @@ class Decentralized(Optimizer):
             self._team.after_step(self._agent, inf)
             x = self._agent.points[0]
             walk.begin(begun(self._flat, x, x))
+            self._agent.rest()
             self._statistics.mix()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -270,6 +279,8 @@ class Decentralized(Optimizer):
         """
         saved = super().state_dict()
         saved[OWN] = {"agent": self.agent, "settings": self._settings(), "started": self._agent is not None}
+        if self._agent is not None:
+            self._agent.wake()
         if self._walk is not None and self._walk.start is not None:
             self._walk.finish()
             saved[OWN]["walk"] = self._walk.saved(self._flat)
@@ -494,7 +505,7 @@ class Decentralized(Optimizer):
         channels = around.channels(self._flat, transport)
         walks = self._walk is not None
         rate = self._rate_schedule(0) if walks else self._rate(0)
-        return Agent(self.algorithm, channels, self._team, x0, first, rate, path, walks)
+        return Agent(self.algorithm, channels, self._team, x0, first, rate, path, walks, self.rows)
 
     def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
         """The gradient on the same batch at the old model; model, gradients and generators end as they were."""

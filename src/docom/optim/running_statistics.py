@@ -82,6 +82,7 @@ def measured(agent: Agent, team: Team, ranks: Ranks) -> tuple[Tensor, dict[str, 
     of the agents' gradient estimates: how far the directions of the steps are from the average gradient.
     """
     agent.check()
+    agent.wake()
     rows = {"consensus_distance": agent.algorithm.iterate(agent.state)}
     if agent.algorithm.tracked is not None:
         rows["tracking_error"] = getattr(agent.state, agent.algorithm.tracked[0])

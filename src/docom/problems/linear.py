@@ -19,6 +19,8 @@ from docom.problems.base import Evaluation, Problem, subset
 from docom.problems.given import as_pair, as_pairs, as_tensor
 
 CHUNK = 4096  # samples scored at a time in an evaluation
+MANY = 1024  # models from which on fewer are
+SCORED = 1 << 20  # scores of one class that are then computed at a time
 
 
 class LinearProblem(Problem):
@@ -127,7 +129,7 @@ class LinearProblem(Problem):
         slopes = self.weight_decay * share * theta
         correct, count = torch.zeros(m, device=rows.device), 0
         labelled = False
-        for positions, weights in self._chunks(chosen):
+        for positions, weights in self._chunks(chosen, m):
             features, targets = self.features[positions], self.targets[positions]
             scores = (features @ theta.T).reshape(-1, m, k)
             column = targets.unsqueeze(1)
@@ -149,19 +151,20 @@ class LinearProblem(Problem):
             result.test_correct, result.test_count = hits.sum(dim=0), len(x)
         return result
 
-    def _chunks(self, agents: list[int]) -> list[tuple[slice | Tensor, Tensor]]:
-        """The positions of the agents' samples, and the weight of each in f: 1 / (n m_i)."""
+    def _chunks(self, agents: list[int], models: int) -> list[tuple[slice | Tensor, Tensor]]:
+        """The positions of the agents' samples, and the weight of each in f: 1 / (n m_i); so many as are scored at a time."""
         if not agents:
             return []
+        most = CHUNK if models <= MANY else max(1, SCORED // models)
         counts, starts = self.counts[agents], self.offsets[agents]
         weights = (1 / (self.agents * counts.double())).to(self.features.dtype).repeat_interleave(counts)
         if bool((starts[1:] == (starts + counts)[:-1]).all()):  # one after the other: no copy is needed
             first = int(starts[0])
-            cuts = [slice(first + at, first + min(at + CHUNK, len(weights))) for at in range(0, len(weights), CHUNK)]
-            return list(zip(cuts, weights.split(CHUNK), strict=True))
+            cuts = [slice(first + at, first + min(at + most, len(weights))) for at in range(0, len(weights), most)]
+            return list(zip(cuts, weights.split(most), strict=True))
         before = torch.cumsum(counts, 0) - counts
         positions = torch.arange(len(weights), device=counts.device) + (starts - before).repeat_interleave(counts)
-        return list(zip(positions.split(CHUNK), weights.split(CHUNK), strict=True))
+        return list(zip(positions.split(most), weights.split(most), strict=True))
 
     def sampled(self, count: int, seed: int) -> Self:
         """See `Problem.sampled`."""

@@ -1,0 +1,1 @@
+"""The same work with docom and with what one would take instead."""
