@@ -25,6 +25,7 @@ class Way:
     """One way to train.
 
     kind: "ddp" (an average of gradients in every step), "torchft", or "docom". hook: of DistributedDataParallel's gradients.
+    every: inner steps between messages, where they are not the plan's.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Way:
     topology: str = "ring"
     compressor: str = "none"
     settings: dict[str, Any] = field(default_factory=dict)
+    every: int | None = None
 
 
 CODE = "chunk-topk:64,indices=short"
@@ -44,6 +46,10 @@ WAYS = {
     "torchft": Way("torchft's DiLoCo", "torchft"),
     "diloco": Way("docom, DiLoCo", "docom", method="DiLoCo", settings={"lr": 0.7, "momentum": 0.9}),
     "sparseloco": Way("docom, SparseLoCo", "docom", method="SparseLoCo", compressor="mean-topk:64,rule=senders"),
+    "sparse-18-15": Way("docom, SparseLoCo, 18 entries every 15 steps", "docom", method="SparseLoCo",
+                        compressor="mean-topk:18,rule=senders,indices=short", every=15),
+    "sparse-tree-256": Way("docom, 256 of 4,096 entries summed over a tree, exponential", "docom", method="SparseLoCo",
+                           compressor="mean-tree:k=256,decay=0.9", topology="exponential", settings={"lr": 4.0}),
     "sparse-tree": Way("docom, SparseLoCo's entries, summed over a tree", "docom", method="SparseLoCo",
                        compressor="mean-tree:k=64", settings={"lr": 2.0}),
     "stream-2bit": Way("docom, Streaming DiLoCo, 4 fragments, 2 bits, tree", "docom", method="StreamingDiLoCo",

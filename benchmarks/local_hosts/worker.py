@@ -33,7 +33,8 @@ Prepared = tuple[Callable[[], float], int, Callable[[], int]]
 def _ddp(way: Way, plan: Plan) -> Prepared:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    module = DistributedDataParallel(training.model())
+    # All in one bucket: with two, PowerSGD's hook blocks the threads in which gloo would complete the other one.
+    module = DistributedDataParallel(training.model(), bucket_cap_mb=64 if way.hook == "powersgd" else None)
     if way.hook == "fp16":
         module.register_comm_hook(None, default_hooks.fp16_compress_hook)
     if way.hook == "powersgd":
@@ -58,7 +59,7 @@ def _docom(way: Way, plan: Plan) -> Prepared:
     module = training.model()
     optimizer = Decentralized(
         module.parameters(), getattr(docom, way.method)(**way.settings), topology=way.topology, compressor=way.compressor,
-        inner=torch.optim.AdamW(module.parameters(), lr=RATE), every=plan.every,
+        inner=torch.optim.AdamW(module.parameters(), lr=RATE), every=way.every or plan.every,
     )  # fmt: skip
     batch = training.batches(dist.get_rank(), dist.get_world_size())
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 MAKER = "benchmarks.local_steps"
+PRICED = "10M"  # the size whose runs are priced on a slow line
 HIGHEST = 1.35  # times DiLoCo: what ends above is in the table only
 
 
@@ -139,7 +140,10 @@ def write(docs: Path = DOCS / "local_steps.md", results: Path = RESULTS) -> None
     ideas = results / "local_steps_ideas.md"
     if ideas.exists():
         text = between(text, "ideas", ideas.read_text().strip(), MAKER)
-    docs.write_text(between(text, "advice", advice.table(), MAKER))
+    text = between(text, "advice", advice.table(), MAKER)
+    large = json.loads((results / f"local_steps_{PRICED}.json").read_text())
+    runs = advice.whole_runs(ranked(large, mixed=False), SIZES[PRICED])
+    docs.write_text(between(text, "whole runs", runs, MAKER))
 
 
 def _of_size(path: Path, size: str, docs: Path) -> str:

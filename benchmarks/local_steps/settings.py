@@ -95,6 +95,7 @@ class Setting:
 
     outer: its settings in the first two trials, one with each inner step size. other: those of the third trial, with the first
     of the inner step sizes. times: with plain SGD inside, whose step sizes are so many times those of AdamW; else None.
+    every: inner steps between messages, where they are not the size's; the inner steps of the whole run are as many.
     """
 
     name: str
