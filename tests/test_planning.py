@@ -154,7 +154,7 @@ def test_averages_between_sites_go_to_every_member(tmp_path: Path) -> None:
     clock = clock_of_line(0.1, 1e6, 0.01)
     complete = read(federation(tmp_path / "1", ("a", "b", "c"), topology="complete")).network
     price = Pricing(Layout.flat(1000), clock, 3, complete).price(Setting("allreduce-sgd"))
-    assert price.payload == 2 * 4000
+    assert price.payload == 2 * 2 * -(-4000 // 3)  # thirds of rows, then their sums
     path = read(federation(tmp_path / "2", ("a", "b", "c"), topology="path")).network
     with pytest.raises(CannotPrice, match="where there is no link"):
         Pricing(Layout.flat(1000), clock, 3, path).price(Setting("allreduce-sgd"))

@@ -1,4 +1,4 @@
-"""Run it as root: ``python -m benchmarks.local_hosts --torchft PYTHON``, then with ``--docs`` for the table in docs/local_steps.md.
+"""Run it as root: ``python -m benchmarks.local_hosts --torchft PYTHON``; ``--docs`` puts the table into docs/local_steps.md.
 
 Eight hosts on this machine (network namespaces), lines of 100, 10 and 1 Mbit/s, a byte-level transformer of a million
 parameters, AdamW inside, 30 steps between messages. Every way is started once and timed at every rate, after a warm-up there.
@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.files import write_json
 from benchmarks.local_hosts.settings import WAYS, Plan
-from benchmarks.tables import between
 from benchmarks.slow_links.hosts import DEVICE, Host, hosts, set_rate, why_not
+from benchmarks.tables import between
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "local_hosts.json"
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS), help="names with commas between them (default: all)")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--minutes", type=float, default=30.0, help="after which a way is given up")
-    parser.add_argument("--docs", action="store_true", help="put the results there are into docs/local_steps.md, and end")
+    parser.add_argument(
+        "--docs", action="store_true", help="put the results there are into docs/local_steps.md, and end"
+    )
     given = parser.parse_args()
     if given.docs:
         write(given.out)

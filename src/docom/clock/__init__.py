@@ -10,7 +10,19 @@ from docom.clock.compute import ComputeTimes
 from docom.clock.event_clock import EventClock
 from docom.clock.lanes import KINDS, Lanes
 from docom.clock.lines import Lines, Pattern
+from docom.clock.observed import Ends, Observed
 from docom.clock.timed_transport import TimedTransport
 from docom.clock.timeline import Timeline
 
-__all__ = ["KINDS", "ComputeTimes", "EventClock", "Lanes", "Lines", "Pattern", "TimedTransport", "Timeline"]
+__all__ = [
+    "KINDS",
+    "ComputeTimes",
+    "Ends",
+    "EventClock",
+    "Lanes",
+    "Lines",
+    "Observed",
+    "Pattern",
+    "TimedTransport",
+    "Timeline",
+]

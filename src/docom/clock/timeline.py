@@ -128,7 +128,10 @@ class Timeline:
             before = np.stack([now, self.lines.up_free, self.lines.down_free])
             now = np.maximum(now, self.lines.exchange(now, ring, piece))
             moved = np.stack([now, self.lines.up_free, self.lines.down_free]) - before
-            if steps is not None and np.allclose(moved, steps, rtol=SAME, atol=SAME * now.max()):
+            # Where everything that can still delay a message has moved by the same time, so it will in all later rounds.
+            binding = moved[before + moved >= before[0].min()]
+            steady = np.ptp(binding) <= SAME * now.max()
+            if steady and steps is not None and np.allclose(moved, steps, rtol=SAME, atol=SAME * now.max()):
                 left = rounds - 1 - number  # they all take as long as this one
                 now = now + left * moved[0]
                 self.lines.up_free = self.lines.up_free + left * moved[1]

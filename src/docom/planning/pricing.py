@@ -127,7 +127,7 @@ class Pricing:
         if sizes is None:
             sizes = {}
         if self.graph is not None and any(entry[0] == "all-reduce" for entry in entries):
-            entries = _as_complete(entries, self.graph)
+            entries = _in_parts(entries, self.graph)
         times = 1 if method.random_phases else setting.batches
         found = _priced(setting, entries, sizes, self.clock, self.agents, times)
         return replace(found, batches=found.batches / method.points_per_step, exact=not method.random_phases)
@@ -235,14 +235,14 @@ def message_sizes(method: Algorithm, compressor: str, model: Layout, dtype: torc
     return found
 
 
-def _as_complete(entries: list[tuple[Any, ...]], graph: Network) -> list[tuple[Any, ...]]:
-    """Between sites an average is taken by sending every member's variable to every other one."""
+def _in_parts(entries: list[tuple[Any, ...]], graph: Network) -> list[tuple[Any, ...]]:
+    """Between sites every member adds up a part of an average, and sends the sum to every other one."""
     pairs = tuple((i, j) for i in range(graph.n) for j in range(graph.n) if i != j)
     if any(len(near) < graph.n - 1 for near in graph.neighbours):
         raise CannotPrice(
             "averages over all sites pass through other sites where there is no link, which is not priced"
         )
-    return [("exchange", pairs, entry[1], entry[2]) if entry[0] == "all-reduce" else entry for entry in entries]
+    return [("in parts", pairs, *entry[1:]) if entry[0] == "all-reduce" else entry for entry in entries]
 
 
 def _priced(
@@ -260,6 +260,12 @@ def _priced(
             patterns[ends] = timeline.lines.pattern(list(ends))
         return patterns[ends]
 
+    def exchange(ends: Any, size: float) -> None:
+        nonlocal sent, payload
+        timeline.exchange(pattern(ends), size)
+        sent += len(ends) * timeline.lines.bits(size) / 8
+        payload += len(ends) * size
+
     for entry in entries:
         if entry[0] == "step":
             done = timeline.computing.sum(), timeline.gradients.sum()
@@ -267,10 +273,10 @@ def _priced(
         elif entry[0] == "compute":
             timeline.compute(times * np.asarray(entry[1], dtype=np.float64), entry[2])
         elif entry[0] == "exchange":
-            size = sizes.get(entry[2], entry[3])
-            timeline.exchange(pattern(entry[1]), size)
-            sent += len(entry[1]) * timeline.lines.bits(size) / 8
-            payload += len(entry[1]) * size
+            exchange(entry[1], sizes.get(entry[2], entry[3]))
+        elif entry[0] == "in parts":
+            for _ in range(2):  # parts of rows, then their sums
+                exchange(entry[1], float(np.ceil(sizes.get(entry[2], entry[3]) / agents)))
         else:
             size = sizes.get(entry[1], entry[2])
             timeline.all_reduce(pattern(ring), size)

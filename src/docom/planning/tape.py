@@ -8,18 +8,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from docom.clock import Timeline
+from docom.clock import Ends, Observed, Timeline
 from docom.clock.compute import Numbers
 from docom.conditions import Clock
 from docom.layout import Layout
 from docom.problems import Problem
 from docom.problems.base import Evaluation
-from docom.transports import InProcess, Pending, Place
-from docom.transports.base import Add, Code, Links, Relays
+from docom.transports import Place
 from docom.weights import Network
-
-START = Place()
-Ends = tuple[tuple[int, int], ...]
 
 
 class Tape(Timeline):
@@ -37,55 +33,21 @@ class Tape(Timeline):
         """See `Timeline.compute`."""
         self.entries.append(("compute", counts, meanwhile))
 
-    def send(self, ends: Ends, place: Place | None, size: float) -> None:
-        """Messages from the first to the second agent of every pair."""
-        self.entries.append(("exchange", ends, (place or START).variable, size))
 
-
-class TapedTransport(InProcess):
+class TapedTransport(Observed):
     """All agents in one process; every message is noted on a tape."""
 
     def __init__(self, network: Network) -> None:
-        super().__init__(network.degrees)
-        self.needs_messages = True
-        self.network, self.timeline = network, Tape(network.n)
-        self._ends: dict[int, tuple[Any, Ends]] = {}
+        super().__init__(network)
+        self.timeline = Tape(network.n)
 
-    def exchange(
-        self, code: Code, message: Any, place: Place | None = None, links: Links | None = None
-    ) -> Pending[Any]:
-        """See `Transport.exchange`."""
-        now = self.network.at((place or START).number)
-        known = self._ends.get(id(now))
-        if known is None or known[0] is not now:  # kept with its origin, because Python reuses ids
-            ends = tuple((i, j) for i, near in enumerate(now.neighbours) for j in near)
-            known = self._ends[id(now)] = now, ends
-        self.timeline.send(known[1], place, float(code.num_bytes))
-        return super().exchange(code, message, place, links)
+    def sent(self, ends: Ends, size: float, place: Place) -> None:
+        """See `Observed.sent`."""
+        self.timeline.entries.append(("exchange", ends, place.variable, size))
 
-    def swap(self, rows: Tensor, ends: Sequence[tuple[int, int]], place: Place | None = None) -> Pending[Tensor]:
-        """See `Transport.swap`."""
-        self.timeline.send(tuple(ends), place, float(rows.shape[1] * rows.element_size()))
-        return super().swap(rows, ends, place)
-
-    def reduce(self, rows: Tensor, add: Add, place: Place | None = None) -> Pending[Tensor]:
-        """See `Transport.reduce`."""
-        size = float(rows.shape[1] * rows.element_size())
-        self.timeline.entries.append(("all-reduce", (place or START).variable, size))
-        return super().reduce(rows, add, place)
-
-    def relay(
-        self,
-        code: Code,
-        message: Any,
-        hops: Relays,
-        place: Place | None = None,
-        origins: Sequence[int] | None = None,
-    ) -> Pending[Any]:
-        """See `Transport.relay`."""
-        for hop in hops:
-            self.timeline.send(tuple((i, j) for i, j, _ in hop), place, float(code.num_bytes))
-        return super().relay(code, message, hops, place, origins)
+    def summed(self, size: float, place: Place) -> None:
+        """See `Observed.summed`."""
+        self.timeline.entries.append(("all-reduce", place.variable, size))
 
 
 class Blank(Problem):
