@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -164,10 +165,94 @@ def continued(method: str, mesh: DeviceMesh, inside: str, place: Path) -> Run:
     return run
 
 
+class Uneven(nn.Module):
+    """Tensors of which two ranks have unequal parts, or one has none: 3, 5 and 1 rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 3), nn.Linear(3, 5), nn.Linear(5, 1)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (self.scale * self.last(self.second(self.first(inputs).tanh()).tanh())).square().mean()
+
+
+def run_uneven(pairs: DeviceMesh, ones: DeviceMesh | None, folder: Path, out: dict[str, Any]) -> None:
+    """Uneven and empty shards, and parameters that FSDP2 leaves whole (a scalar, a bias) beside sharded ones."""
+    for inside, mesh in (("fsdp", pairs), ("whole", pairs), ("one", ones)):
+        if mesh is None:
+            continue
+
+        def new(mesh: DeviceMesh = mesh, inside: str = inside) -> tuple[nn.Module, Decentralized]:
+            torch.manual_seed(4)
+            model = Uneven()
+            if inside == "fsdp":
+                fully_shard(model, mesh=mesh["ranks"], ignored_params={model.scale, model.second.bias})
+            groups = [
+                {"params": [p for p in model.parameters() if p is not model.scale]}, {"params": [model.scale], "lr": 0.03}
+            ]  # fmt: skip
+            return model, Decentralized(groups, docom.DoCoM(lr=0.1, gamma=0.5, beta=0.2), weight_decay=0.1, mesh=mesh)
+
+        model, opt = new()
+        assert opt._flat.kept
+        for draw in range(6):
+            if draw == 3:
+                opt.save(folder / inside)
+                model, opt = new()
+                opt.load(folder / inside)
+            draws = torch.Generator().manual_seed(10 * opt.agent + draw)
+            inputs = torch.randn(6, 4, generator=draws)
+
+            def closure(model: nn.Module = model, opt: Decentralized = opt, inputs: Tensor = inputs) -> Tensor:
+                opt.zero_grad()
+                loss: Tensor = model(inputs)
+                loss.backward()
+                return loss
+
+            opt.step(closure)
+        out[f"uneven {inside}"] = torch.cat(
+            [whole(p.detach()).reshape(-1) for _, p in sorted(model.named_parameters())]
+        )
+        out[f"uneven {inside} numbers"] = opt._flat.layout.dimension
+
+
+def run_together(pairs: DeviceMesh, out: dict[str, Any]) -> None:
+    """What the ranks of an agent decide together: that gradients overflowed, and that it is time for messages."""
+    rank = dist.get_rank()
+
+    def new(**settings: Any) -> tuple[nn.Module, Decentralized]:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        if "every" in settings:
+            settings["inner"] = torch.optim.SGD(model.parameters(), lr=0.01)
+        return model, Decentralized(model.parameters(), docom.DSGD(lr=0.1), mesh=pairs, **settings)
+
+    def step(model: nn.Module, opt: Decentralized, overflows: bool | None = None) -> None:
+        opt.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        if overflows is not None:
+            opt.found_inf, opt.grad_scale = torch.tensor(float(overflows)), None  # type: ignore[attr-defined]
+        opt.step()
+
+    model, opt = new()
+    for overflows in (rank == 3, False):
+        step(model, opt, overflows)
+    out["skipped"] = opt.stats["step"]
+    model, opt = new(every=2)
+    before = row_of(model)
+    step(model, opt, rank == 3)
+    out["skipped inside"] = torch.equal(row_of(model), before)
+    model, opt = new(every="0.02s")
+    while opt.stats["step"] < 3:
+        time.sleep(0.003 * rank)  # clocks of the ranks differ
+        step(model, opt)
+    out["by time"] = opt.stats["inner_steps"]
+
+
 def refusal(attempt: Callable[[], Any]) -> str:
     try:
         attempt()
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, RuntimeError, OSError) as error:
         return str(error)
     return ""
 
@@ -215,6 +300,11 @@ def run_refusals(pairs: DeviceMesh, folder: Path, out: dict[str, Any]) -> None:
         "kind": lambda: trained(nn.Linear(8, 8), mesh="agents"),
         "small": lambda: trained(nn.Linear(8, 1, bias=False), mesh=pairs),
         "damaged": damaged,
+        "other method": lambda: Run("quantized", pairs, "fsdp").opt.load(folder / f"{RESUMED[0]} fsdp"),
+        "other model": lambda: Decentralized(nn.Linear(8, 8).parameters(), docom.DSGD(lr=0.1), mesh=pairs).load(
+            folder / f"{RESUMED[0]} fsdp"
+        ),
+        "absent": lambda: Run("quantized", pairs, "fsdp").opt.load(folder / "nothing here"),
         "save": lambda: Decentralized(nn.Linear(2, 2).parameters(), docom.DSGD(lr=0.1)).save(folder / f"{rank}"),
     }
     for name, attempt in attempts.items():
@@ -235,6 +325,8 @@ def main() -> None:
     run_alone(ALONE[:1] if few else ALONE[1:], out)
     run_resumed(RESUMED[:1] if few else RESUMED[1:], pairs, ones, folder, out)
     if few:
+        run_uneven(pairs, ones, folder, out)
+        run_together(pairs, out)
         run_refusals(pairs, folder, out)
     torch.save(out, folder / f"rank-{os.environ['RANK']}.pt")
     dist.barrier()

@@ -147,6 +147,23 @@ def test_continues_divided_in_any_way(which: str, method: str, request: pytest.F
     assert torch.isfinite(more).all()
 
 
+def test_uneven_and_empty_shards_and_parameters_left_whole(quick: Results) -> None:
+    sharded, replicated = agents(quick, "uneven fsdp"), agents(quick, "uneven whole")
+    assert torch.equal(sharded, replicated)
+    assert torch.equal(sharded, of_one(quick, "uneven one"))
+    assert not torch.equal(sharded[0], sharded[1])
+    numbers = [result["uneven fsdp numbers"] for result in quick]
+    assert numbers == [2 * 4 + 2 + 3 * 3 + 3 + 5 + 1 + 1, 4 + 1 + 2 * 3 + 2] * 2
+    assert quick[0]["uneven one numbers"] == sum(numbers[:2]) == sharded.shape[1]
+
+
+def test_what_the_ranks_of_an_agent_decide_together(quick: Results) -> None:
+    assert [result["skipped"] for result in quick] == [1] * 4, "one overflow is everybody's skipped step"
+    assert [result["skipped inside"] for result in quick] == [False, False, True, True]
+    for rank in (0, 2):
+        assert quick[rank]["by time"] == quick[rank + 1]["by time"]
+
+
 def test_files_are_safetensors_and_json(quick: Results, folder: Path) -> None:
     place = folder / f"{gang.RESUMED[0]} fsdp" / "agent-1"
     names = sorted(path.name for path in place.iterdir())
@@ -170,6 +187,9 @@ def test_files_are_safetensors_and_json(quick: Results, folder: Path) -> None:
         ("kind", "mesh is a torch.distributed DeviceMesh"),
         ("small", "rank 1 of 2 would keep no number of the model"),
         ("damaged", "rank-1-of-2.safetensors is damaged (checksum)"),
+        ("other method", "the state is of another run (algorithm: "),
+        ("other model", "the state does not fit these parameters"),
+        ("absent", "manifest.json"),
         ("save", "save and load are for agents with ranks"),
     ],
 )

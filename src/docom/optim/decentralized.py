@@ -311,7 +311,11 @@ class Decentralized(Optimizer):
         """Continue from what `save` has written, with as many agents and any number of ranks; all processes call it."""
         files = AgentFiles(self._own_folder(folder), self._ranks)
         about = files.about()
-        self.load_state_dict(files.read(self._division().expected(parsed(about), files.sizes)) | {ABOUT: about})
+        try:
+            wanted = self._division().expected(parsed(about), files.sizes)
+        except LookupError:
+            raise ValueError(self._at("the state does not fit these parameters: it has other tensors")) from None
+        self.load_state_dict(files.read(wanted) | {ABOUT: about})
         self._team.agree({"step of the state": str(self.stats["step"])}, "agent")
 
     def _own_folder(self, folder: str | Path) -> Path:

@@ -151,7 +151,7 @@ class Flat:
 
         what: the name under which such a row is kept until its values change.
         """
-        used = {value for value, share in zip(values, self.shares, strict=True) if share}
+        used = {value for value, share in zip(values, self.whole_shares, strict=True) if share}  # alike at all ranks
         return used.pop() if len(used) == 1 else self.spread(values, what)
 
     def spread(self, values: Sequence[float], what: str = "") -> Tensor:
@@ -185,7 +185,7 @@ class Flat:
 
 def digest(row: Tensor) -> str:
     """A key that changes with the bits of a tensor."""
-    return sha256(row.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+    return sha256(row.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
 def check_keys(number: int, group: Group, algorithm: Algorithm) -> None:
