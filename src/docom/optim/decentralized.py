@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,10 @@ from docom.optim.ranks import Ranks, agents_and_ranks, local
 from docom.optim.replay import Draws, replayed, why_not
 from docom.optim.resharding import ABOUT, Division, parsed
 from docom.optim.running_statistics import RunningStatistics, measured
+from docom.optim.step_sizes import rate_schedule, rates, shrinks
 from docom.optim.surroundings import Surroundings, check, check_apart, check_mesh, check_site, plain
 from docom.optim.together import start_from_first, true_anywhere
 from docom.optim.walk import Walk, begun, check_walk
-from docom.schedules import Schedule
 from docom.team import join
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Decentralized(Optimizer):
         self._walk: Walk | None = None
         self._flat: Flat
         self._kept: Tensor | None = None  # the parameters in the middle of a walk, while they hold the average
-        super().__init__(params, {"lr": self._rate_schedule.value, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": rate_schedule(algorithm).value, "weight_decay": weight_decay})
         if inner is not None:
             check_walk(algorithm, inner, every, overlap, weight_decay, self.param_groups)
             self.param_groups = inner.param_groups
@@ -240,7 +239,7 @@ class Decentralized(Optimizer):
             self._agent.path = path
             self._agent.absorb(rows)
         del rows  # their memory is needed for messages
-        rate = self._rate_schedule(self._agent.step)
+        rate = rate_schedule(self.algorithm)(self._agent.step)
         if walk.overlap:
             self._statistics.mix()  # no other exchange begins while those of the method are under way
             walk.begin(self._agent.points[0])
@@ -508,7 +507,7 @@ class Decentralized(Optimizer):
         self._statistics.open(around.network, transport, len(self.algorithm.channels))
         channels = around.channels(self._flat, transport)
         walks = self._walk is not None
-        rate = self._rate_schedule(0) if walks else self._rate(0)
+        rate = rate_schedule(self.algorithm)(0) if walks else self._rate(0)
         return Agent(self.algorithm, channels, self._team, x0, first, rate, path, walks, self.rows)
 
     def _old_gradient(self, closure: Callable[[], Any], draws: Draws, point: Tensor) -> Tensor:
@@ -528,19 +527,17 @@ class Decentralized(Optimizer):
 
     def _rate(self, step: int) -> Rate:
         """The step size: a number where all groups have the same, else one per coordinate."""
-        return self._flat.per_group("lr", self._rates(step))
+        return self._of_groups("lr", rates, step)
 
     def _shrink(self, step: int) -> Rate:
         """What weight decay multiplies the model with."""
-        decays = [group["weight_decay"] for group in self.param_groups]
-        if not any(decays) or self.algorithm.compares_models:
-            return 1.0
-        shrinks = [1 - rate * decay for rate, decay in zip(self._rates(step), decays, strict=True)]
-        if min(shrinks) < 0:
-            raise ValueError(
-                self._at(f"lr * weight_decay is {1 - min(shrinks):g}; at most 1, or the model changes its sign")
-            )
-        return self._flat.per_group("shrink", shrinks)
+        return self._of_groups("shrink", shrinks, step)
+
+    def _of_groups(self, what: str, values: Callable[..., list[float]], step: int) -> Rate:
+        try:
+            return self._flat.per_group(what, values(self.algorithm, self.param_groups, step))
+        except ValueError as error:
+            raise ValueError(self._at(str(error))) from None
 
     def _decay_by(self, gradient: Tensor) -> None:
         """Add the decay to the gradient, for methods whose model must not be scaled.
@@ -551,29 +548,6 @@ class Decentralized(Optimizer):
         if any(decays) and self.algorithm.compares_models:
             x = self._flat.row() if self._agent is None else self._agent.points[0]
             combine(gradient, (1, gradient), (self._flat.per_group("decay", decays), x))
-
-    def _rates(self, step: int) -> list[float]:
-        """The step size of each group."""
-        divides = self.algorithm.step_sizes()[self._rate_name].divides
-        rates = []
-        for number, group in enumerate(self.param_groups):
-            lr = float(group["lr"])
-            if not (isfinite(lr) and lr >= 0) or (lr == 0 and divides):
-                allowed = "> 0, because it divides by it" if divides else ">= 0"
-                raise ValueError(self._at(f"lr of group {number} is {lr}; {self.algorithm.name} needs lr {allowed}"))
-            rates.append(replace(self._rate_schedule, value=lr)(step))
-        return rates
-
-    @property
-    def _rate_name(self) -> str:
-        """What the method calls its learning rate, which torch calls "lr"."""
-        name = self.algorithm.learning_rate_name()
-        assert name is not None, "checked when the optimizer was made"
-        return name
-
-    @property
-    def _rate_schedule(self) -> Schedule:
-        return self.algorithm.schedules()[self._rate_name]
 
     def _check_model(self) -> None:
         if (thawed := self._flat.thawed()) is not None and self._agent is None:
