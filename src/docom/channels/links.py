@@ -65,35 +65,32 @@ class DirectedLinks:
         return np.asarray(network.matrix[self.receivers, self.senders], dtype=np.float64).reshape(-1)
 
     @cached_property
+    def _starts(self) -> Numbers:
+        """Where the links of every receiver begin, and where the last ones end."""
+        return np.searchsorted(self.receivers, np.arange(self.agents + 1)).astype(np.int64)
+
+    @cached_property
     def _with_agents(self) -> tuple[Numbers, Numbers, Numbers]:
         """Links and, after them, the agents themselves, as they stand in the rows of a matrix with ascending columns.
 
-        Their order, their rows and their columns.
+        Their order, where every row begins, and their columns.
         """
         rows = np.concatenate([self.receivers, np.arange(self.agents)])
         columns = np.concatenate([self.senders, np.arange(self.agents)])
         order = np.lexsort((columns, rows)).astype(np.int64)
-        return order, rows[order], columns[order]
+        return order, self._starts + np.arange(self.agents + 1), columns[order]
 
     def mixing(self, weights: NDArray[np.float64], chosen: Mask, own: NDArray[np.float64] | None = None) -> RowMix:
         """The matrix over agents with these weights of the chosen links, and ``own`` on its diagonal."""
         if own is None:
-            used = np.flatnonzero(chosen)
-            return RowMix(self._offsets(self.receivers[used]), self.senders[used], weights[used])
-        order, rows, columns = self._with_agents
-        keep = np.flatnonzero(np.concatenate([chosen, np.ones(self.agents, dtype=bool)])[order])
-        return RowMix(self._offsets(rows[keep]), columns[keep], np.concatenate([weights, own])[order[keep]])
-
-    def _offsets(self, rows: Numbers) -> Numbers:
-        """Where every row of a matrix begins, if these are the rows of its entries."""
-        found = np.zeros(self.agents + 1, dtype=np.int64)
-        np.cumsum(np.bincount(rows, minlength=self.agents), out=found[1:])
-        return found
+            return _kept(self._starts, self.senders, weights, chosen)
+        order, starts, columns = self._with_agents
+        keep = np.concatenate([chosen, np.ones(self.agents, dtype=bool)])[order]
+        return _kept(starts, columns, np.concatenate([weights, own])[order], keep)
 
     def into_receivers(self, weights: NDArray[np.float64]) -> RowMix:
         """The matrix that sums rows of links, with these weights, into the rows of their receivers."""
-        used = np.flatnonzero(weights)
-        return RowMix(self._offsets(self.receivers[used]), used.astype(np.int64), weights[used])
+        return _kept(self._starts, np.arange(len(self)), weights, weights != 0)
 
     def into_senders(self, weights: NDArray[np.float64]) -> RowMix:
         """The matrix that sums rows of links, with these weights, into the rows of their senders."""
@@ -117,3 +114,10 @@ class DirectedLinks:
     def from_table(self, rows: NDArray[np.generic]) -> NDArray[np.generic]:
         """The inverse of `table`."""
         return rows[self.receivers, self._slots[1]]
+
+
+def _kept(starts: Numbers, sources: Numbers, weights: NDArray[np.float64], keep: Mask) -> RowMix:
+    """A matrix of some entries only. starts: where every row begins among all of them."""
+    before = np.zeros(len(keep) + 1, dtype=np.int64)
+    np.cumsum(keep, out=before[1:])
+    return RowMix(before[starts], sources[keep], weights[keep])

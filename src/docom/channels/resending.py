@@ -7,6 +7,7 @@ gaps over agents and rounds is that of a network without losses, up to what is s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from docom.channels.copies import Copies
 from docom.channels.gossip import CompressedChannel
-from docom.channels.links import DirectedLinks, Mask
+from docom.channels.links import DirectedLinks, Numbers
 from docom.channels.passage import Debt, Ends, Passage
 from docom.compressors import Bound, Sparse, Stamp
 from docom.conditions import Conditions
@@ -54,6 +55,20 @@ class Held:
             damping = damping.expand(len(self.message.values))
             return {"indices": self.message.indices, "values": self.message.values, "damping": damping}
         return {"q": self.message, "damping": damping.expand(len(self.message))}
+
+    def some(self, agents: Numbers) -> Held:
+        """What these agents have sent, in this order."""
+        at = torch.from_numpy(agents)
+        if isinstance(self.message, Sparse):
+            at = at.to(self.message.values.device)
+            return Held(Sparse(self.message.indices[at], self.message.values[at]), self.damping)
+        return Held(self.message[at.to(self.message.device)], self.damping)
+
+    @staticmethod
+    def together(some: Sequence[Held]) -> Held:
+        """The rows of several messages, one after the other; the share of each is left to the caller."""
+        rows = [each.rows() for each in some]
+        return Held.of({name: torch.cat([each[name] for each in rows]) for name in rows[0]})
 
     @staticmethod
     def of(rows: dict[str, Tensor]) -> Held:
@@ -209,22 +224,36 @@ class ResendingChannel(CompressedChannel):
         """The gap with what arrives in this round; ``late`` is what it holds beyond the sum over copies."""
         assert self.late is not None
         self.late.zero_()
-        self.was_late = False
-        self._spread(sent, after == self.rounds, sent.damping, 1 - sent.damping, self.own_weights)
-        for round, held in self.held.items():
-            arriving = (before < round) & (round <= after)
-            if round < self.rounds and arriving.any():
-                missed = (1 - held.damping) + held.damping * (self.rounds - round)
-                self._spread(held, arriving, held.damping, missed)
-                self.was_late = True
+        by = self.links.mixing(self.weights, after == self.rounds, self.own_weights)
+        sent.spread(self.copies.gap, by, sent.damping)
+        if sent.damping != 1:
+            sent.spread(self.late, by, 1 - sent.damping)
+        self._arrive_late(before, np.minimum(after, self.rounds - 1))
         return self.copies.gap + self.late
 
-    def _spread(self, held: Held, chosen: Mask, stays: float, once: float, own: np.ndarray | None = None) -> None:
+    def _arrive_late(self, before: Numbers, upto: Numbers) -> None:
+        """Messages of earlier rounds: on every link those after ``before``, up to ``upto``.
+
+        All of them in one sum, which adds at every receiver round by round, and in a round sender by sender.
+        """
+        links, rounds = _between(before, upto)
+        self.was_late = bool(len(links))
+        if not self.was_late:
+            return
         assert self.late is not None
-        by = self.links.mixing(self.weights, chosen, own)
-        held.spread(self.copies.gap, by, stays)
-        if once:
-            held.spread(self.late, by, once)
+        came = [(self.held[round], links[rounds == round]) for round in np.unique(rounds).tolist()]
+        messages = Held.together([held.some(self.links.senders[chosen]) for held, chosen in came])
+        damping = np.concatenate([np.full(len(chosen), held.damping) for held, chosen in came])
+        links, missed = np.concatenate([chosen for _, chosen in came]), self.rounds - np.sort(rounds)
+        order = np.argsort(self.links.receivers[links], kind="stable")
+        starts = np.searchsorted(self.links.receivers[links][order], np.arange(self.network.n + 1))
+        for rows, shares in ((self.copies.gap, damping), (self.late, (1 - damping) + damping * missed)):
+            weights = self._rounded(shares) * self._rounded(self.weights[links])
+            messages.spread(rows, RowMix(starts.astype(np.int64), order, weights[order]), 1.0)
+
+    def _rounded(self, values: np.ndarray) -> np.ndarray:
+        """In the type of the rows, so that a product is rounded as where kernels form it."""
+        return torch.from_numpy(values).to(self.hat.dtype).numpy()
 
     def owed(self) -> Tensor:
         """See `Channel.owed`: what has not arrived, for every round that it has missed."""
@@ -286,3 +315,10 @@ class ResendingChannel(CompressedChannel):
         names = self.deliveries.rows()
         self.deliveries.load({name: self.links.from_table(rows[name].numpy()) for name in names})  # type: ignore[misc]
         self.was_late = True  # so that a mix adds what may still be owed
+
+
+def _between(before: Numbers, upto: Numbers) -> tuple[Numbers, Numbers]:
+    """Every link with every round after ``before`` up to ``upto``; links ascending."""
+    many = np.maximum(upto - before, 0)
+    links = np.repeat(np.arange(len(many)), many)
+    return links, np.arange(len(links)) - np.repeat(np.cumsum(many) - many, many) + before[links] + 1

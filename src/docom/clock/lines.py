@@ -13,12 +13,12 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
+from docom.clock.arriving import arrived
 from docom.clock.compute import Interval, Numbers, held_up, intervals
 from docom.conditions import Clock
 from docom.conditions.clock_settings import PACKET
 
 LONG_AGO = -1e300
-MOST_AT_ONCE = 1 << 22  # numbers in one table of arrivals
 
 
 class Pattern(NamedTuple):
@@ -26,7 +26,8 @@ class Pattern(NamedTuple):
 
     grid: for every receiver the numbers of its messages, filled up with the number of messages.
     out: messages that every agent sends. latency: of every message. rate: of every message's link, infinite without a limit.
-    outages: of the agents and the link of every message. full: whether all agents receive equally many.
+    limited: whether any link has a rate. outages: of the agents and the link of every message. full: whether all agents receive
+        equally many.
     """
 
     senders: Numbers
@@ -35,6 +36,7 @@ class Pattern(NamedTuple):
     out: Numbers
     latency: Numbers
     rate: Numbers
+    limited: bool
     outages: list[Interval]
     full: bool
 
@@ -74,7 +76,8 @@ class Lines:
         grid[receivers[order], column] = order
         out = np.bincount(senders, minlength=self.agents).astype(np.float64)
         full = bool((come == grid.shape[1]).all())
-        return Pattern(senders, receivers, grid, out, latency, rate, intervals(self.clock, members), full)
+        limited = bool(np.isfinite(rate).any())
+        return Pattern(senders, receivers, grid, out, latency, rate, limited, intervals(self.clock, members), full)
 
     @overload
     def bits(self, size: float) -> float: ...
@@ -100,7 +103,7 @@ class Lines:
         sending = total / self.up
         leaves, lasts = start[at.senders], sending[at.senders]
         each = np.broadcast_to(np.asarray(bits, dtype=np.float64), len(at.senders))
-        if np.isfinite(at.rate).any():
+        if at.limited:
             lasts = np.maximum(lasts, each / at.rate)
         leaves, lasts = held_up(leaves, lasts, at.outages)
         self.up_free = np.where(at.out > 0, start + sending, self.up_free)
@@ -118,29 +121,12 @@ class Lines:
         total: Numbers = amounts.sum(axis=1)
         first = np.where(amounts > 0, begins, np.inf).min(axis=1, initial=np.inf)
         busy: Numbers = np.maximum(np.where(total > 0, self.down_free + total / self.down, LONG_AGO), last)
-        few = max(1, MOST_AT_ONCE // max(1, 2 * at.grid.shape[1] ** 2))
-        for low in range(0, self.agents, few):
-            some = slice(low, low + few)
-            marks = np.concatenate([begins[some], ends[some]], axis=1)
-            arrived = _arrived(marks, begins[some], lengths[some], amounts[some])
-            left = (total[some, None] - arrived) / self.down[some, None]
-            busy[some] = np.maximum(busy[some], (marks + left).max(axis=1, initial=LONG_AGO))
+        marks = np.concatenate([begins, ends], axis=1)
+        left = (total[:, None] - arrived(marks, begins, lengths, amounts)) / self.down[:, None]
+        busy = np.maximum(busy, (marks + left).max(axis=1, initial=LONG_AGO))
         served = np.maximum(self.down_free, first) + total / self.down
         self.down_free = np.where(total > 0, served, self.down_free)
         return busy
-
-
-def _arrived(marks: Numbers, begins: Numbers, lengths: Numbers, amounts: Numbers) -> Numbers:
-    """How much has come in just before every mark; what has no length comes in at once, at its begin."""
-    shares = marks[:, :, None] - begins[:, None, :]
-    at_once = lengths <= 0
-    since = shares > 0 if at_once.any() else None
-    shares /= np.where(at_once, 1.0, lengths)[:, None, :]
-    np.clip(shares, 0, 1, out=shares)
-    if since is not None:
-        shares = np.where(at_once[:, None, :], since, shares)
-    shares *= amounts[:, None, :]
-    return shares.sum(axis=2)  # type: ignore[no-any-return]
 
 
 def rates(given: float | tuple[float, ...] | object, agents: int) -> Numbers:

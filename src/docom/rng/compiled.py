@@ -89,9 +89,27 @@ def _fill(out, agents, step, k0, k1, high_seed):
                 out[row, start + i] = np.int64(words[i])
 
 
+@jit()
+def _fill_few(out, agents, step, k0, k1, high_seed):
+    """At most four words for each agent: one counter, and so the agents are worked on side by side."""
+    count = out.shape[1]
+    lanes = np.empty((4, BLOCKS), np.uint32)
+    keys, first = round_keys(k0, k1), u32(0)
+    for start in range(0, out.shape[0], BLOCKS):
+        rows = min(BLOCKS, out.shape[0] - start)
+        some = agents[start : start + rows]
+        w0, w1, w2, w3 = lanes[0, :rows], lanes[1, :rows], lanes[2, :rows], lanes[3, :rows]
+        for i in range(rows):
+            w0[i], w1[i], w2[i], w3[i] = _all_rounds((first, u32(some[i]), step, high_seed), keys)
+        for i in range(rows):
+            for j in range(count):
+                out[start + i, j] = np.int64(lanes[j, i])
+
+
 def words(key: tuple[int, int, int], agents: Tensor, step: int, count: int) -> Tensor:
     """See `docom.rng.words`."""
     out = torch.empty(len(agents), count, dtype=torch.int64)
     k0, k1, high_seed = (u32(word) for word in key)
-    _fill(out.numpy(), agents.numpy(), u32(step), k0, k1, high_seed)
+    fill = _fill_few if count <= 4 else _fill
+    fill(out.numpy(), agents.numpy(), u32(step), k0, k1, high_seed)
     return out

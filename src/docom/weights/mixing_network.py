@@ -128,12 +128,7 @@ class Network:
 
     def mixing(self, agents: Sequence[int], senders: Sequence[int], less_identity: bool = False) -> RowMix:
         """The weights of some agents over the messages of some senders, as kernels take them; W - I instead of W."""
-        if not isinstance(self.matrix, np.ndarray):
-            return self.rows.mixing(agents, senders, less_identity)
-        matrix = self.matrix - np.eye(self.n) if less_identity else self.matrix
-        from docom.numerics import RowMix  # needs torch, which takes a second to load
-
-        return RowMix.from_dense(matrix[list(agents)][:, list(senders)])
+        return self.rows.mixing(agents, senders, less_identity)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:

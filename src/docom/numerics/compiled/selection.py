@@ -29,6 +29,29 @@ SAMPLED = 8  # every so many entries is looked at for the bound
 WORD = 64
 
 
+FEW = 64  # entries among which counting is faster than bins
+
+
+@jit()
+def _kth_of_few(pool, count, k):
+    """`_kth_largest` of few: every distinct value in turn, from the largest."""
+    unsigned = pool.dtype.type
+    below, left = unsigned(0), k
+    first = True
+    while True:
+        found, ties = unsigned(0), 0
+        for i in range(count):
+            if first or pool[i] < below:
+                if ties == 0 or pool[i] > found:
+                    found, ties = pool[i], 1
+                elif pool[i] == found:
+                    ties += 1
+        if ties >= left:
+            return found, left
+        left -= ties
+        below, first = found, False
+
+
 @jit()
 def _write_codes(x, hat, has_hat, code):
     """The bits of ``|x - hat|``; returns the largest."""
@@ -50,6 +73,8 @@ def _kth_largest(pool, count, k, low, high, histogram):
 
     Every round divides the range that contains it into equal bins and continues in one of them. The pool is overwritten.
     """
+    if count <= FEW:
+        return _kth_of_few(pool, count, k)
     unsigned = pool.dtype.type
     shift = 0
     while (high - low) >> unsigned(shift) >= unsigned(BINS):
