@@ -55,7 +55,8 @@ class Channel:
     bytes_per_round: what all agents put on all links per round, as encoded.
     exchanges: messages per round that must wait for one another.
     number: of the variable among those of the algorithm, for the frames of its messages.
-    repairs: whether it works where messages are lost, late, cut or wrong.
+    repairs: whether it works where messages are lost or late.
+    bounds: whether it bounds what agents do to others that send garbage, or too much.
     follows_changes: whether the channel works over a network that `docom.weights.Network.changes` from round to round.
     meter: set to measure how much of the messages compression keeps; costs two rows and their sums per round.
     owners: the agents of the rows, where they are not numbered as in the network, because others are away.
@@ -70,6 +71,7 @@ class Channel:
     owners: Tensor | None = None
     lost: int | None = None  # transmissions that did not arrive, where the network loses some
     repairs: ClassVar[bool] = False
+    bounds: ClassVar[bool] = False
 
     def __init__(self, variable: str, transport: Transport) -> None:
         self.variable, self.transport = variable, transport

@@ -8,11 +8,16 @@ the cut is the same in both directions and sums over agents stay as they are.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from docom.channels.garbage import Garbage
 from docom.channels.links import DirectedLinks, Mask
+from docom.conditions import Conditions
 
 REMEMBERED = 20  # rounds of the running median
+ENOUGH = 10  # rounds before who hears one neighbour in a round can judge it; until then it takes nothing
 Floats = NDArray[np.float64]
 
 
@@ -25,6 +30,14 @@ class Clipping:
     def __init__(self, kind: str, links: DirectedLinks) -> None:
         self.kind, self.links = kind, links
         self.seen = np.full((REMEMBERED, links.agents), np.nan)
+
+    def rows(self) -> Tensor:
+        """What must be saved, a row for every agent."""
+        return torch.from_numpy(np.ascontiguousarray(self.seen.T))
+
+    def load(self, rows: Tensor) -> None:
+        """Restore what `rows` returned."""
+        self.seen = np.ascontiguousarray(rows.numpy().T)
 
     def factors(self, lengths: Floats, active: Mask, round: int) -> Floats:
         """At most 1 for every link; a link whose lengths are the same in both directions has the same factor in both."""
@@ -48,8 +61,38 @@ class Clipping:
         here = ~np.isnan(table).all(axis=1)
         now = np.full(self.links.agents, np.nan)
         now[here] = np.nanmedian(table[here], axis=1)
+        two = used.sum(axis=1) == 2  # of which one may be bad
+        now[two] = np.nanmin(table[two], axis=1)
         self.seen[round % REMEMBERED] = now
         known = ~np.isnan(self.seen).all(axis=0)
         bounds = np.full(self.links.agents, np.inf)
         bounds[known] = 2 * np.nanmedian(self.seen[:, known], axis=0)
+        alone = used.sum(axis=1) == 1
+        bounds[alone & ((~np.isnan(self.seen)).sum(axis=0) < ENOUGH)] = 0.0
         return bounds
+
+
+class DifferencesBounds:
+    """What both ends of a link use of their difference, where they compute it together; of all agents in one process."""
+
+    def __init__(self, conditions: Conditions, seed: int, number: int, links: DirectedLinks) -> None:
+        self.garbage = Garbage(conditions, seed, number)
+        self.clipping = None if conditions.clip is None else Clipping(conditions.clip, links)
+        refused = self.garbage.refused
+        self.refused = np.isin(links.senders, refused) | np.isin(links.receivers, refused)
+
+    def shares(self, squares: Floats, kind: torch.dtype, round: int) -> Floats:
+        """The share of the difference on every link, from squared lengths; 0 where these have no value in the rows' type."""
+        usable = (squares <= torch.finfo(kind).max) & ~self.refused
+        if self.clipping is None:
+            return usable.astype(np.float64)
+        return usable * self.clipping.factors(np.sqrt(np.where(usable, squares, 0.0)), usable, round)
+
+    def rows(self) -> dict[str, Tensor]:
+        """What must be saved."""
+        return {} if self.clipping is None else {"seen": self.clipping.rows()}
+
+    def load(self, rows: dict[str, Tensor]) -> None:
+        """Restore what `rows` returned."""
+        if self.clipping is not None:
+            self.clipping.load(rows["seen"])

@@ -130,11 +130,15 @@ def open_channels(
         at = Opening(variable, kind, tensors, over, transport, dtype, key, conditions, position, variable in conserved)
         gossip = parse_gossip(how)
         channel = (gossip if at.kind in gossip.kinds else Uncompressed()).open(at)
-        if conditions.disturbs_messages and not channel.repairs:
-            raise ValueError(
-                f"the {variable} is sent through {type(channel).__name__}, which has no repair for messages that are lost, late, "
-                "cut or wrong; take a compressor such as topk:0.05, or none"
-            )
+        for asked, can, which in (
+            (conditions.loses_messages, channel.repairs, "lost or late"),
+            (conditions.doubts_messages, channel.bounds, "cut or wrong"),
+        ):
+            if asked and not can:
+                raise ValueError(
+                    f"the {variable} is sent through {type(channel).__name__}, which has no repair for messages that are "
+                    f"{which}; take a compressor such as topk:0.05, or none"
+                )
         if network.changes and not channel.follows_changes:
             raise ValueError(
                 f"the {variable} is sent through {type(channel).__name__}, whose state at both ends of a link belongs to "

@@ -35,6 +35,7 @@ class EdgeCopiesChannel(Channel):
     """Gossip of compressed differences to copies per link; for all agents in one process."""
 
     repairs: ClassVar[bool] = True
+    bounds: ClassVar[bool] = True
     follows_changes = True
     mixes: bool = False  # whether the variable is mixed
     debt: Debt | None = None
@@ -105,9 +106,7 @@ class EdgeCopiesChannel(Channel):
             owed, unread = before.owed(), before._gap + before.owed() - before._settled_gap()
             self.debt = Debt(passage.handed_over(unread), passage.handed_over(owed))
         if self.clipping is not None and before.clipping is not None:
-            seen = torch.from_numpy(np.ascontiguousarray(before.clipping.seen.T))
-            fresh = torch.from_numpy(np.ascontiguousarray(self.clipping.seen.T))
-            self.clipping.seen = np.ascontiguousarray(passage.kept(seen, fresh).numpy().T)
+            self.clipping.load(passage.kept(before.clipping.rows(), self.clipping.rows()))
         if self.mixes:
             return ()  # its next message is the variable itself, and everybody waits for it
         copies = hat[torch.from_numpy(self.links.senders)]
@@ -278,7 +277,7 @@ class EdgeCopiesChannel(Channel):
         numbers = self.sending.rows() | {"missed": self.missed}
         tables |= {name: torch.from_numpy(self.links.table(values)) for name, values in numbers.items()}
         if self.clipping is not None:
-            tables["seen"] = torch.from_numpy(np.ascontiguousarray(self.clipping.seen.T))
+            tables["seen"] = self.clipping.rows()
         return tables | {"gap": self._gap}
 
     def expect(self, rows: dict[str, Tensor]) -> None:
@@ -303,7 +302,7 @@ class EdgeCopiesChannel(Channel):
         self.missed = links["missed"].numpy().copy()
         self.sending.load({name: links[name].numpy() for name in self.sending.rows()})
         if self.clipping is not None:
-            self.clipping.seen = np.ascontiguousarray(rows["seen"].numpy().T)
+            self.clipping.load(rows["seen"])
         self._gap.copy_(rows["gap"])
 
 

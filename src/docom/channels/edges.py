@@ -16,18 +16,21 @@ matrix comes first in every difference, so that both ends compute the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from docom.channels.clipping import DifferencesBounds
+from docom.channels.faulty import refuse_processes
+from docom.channels.links import DirectedLinks
 from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
 from docom.channels.opening import Gossip, Opening
 from docom.channels.passage import Ends, Passage
 from docom.compressors.lowrank import next_basis, orthonormal_basis, outer, split_matrices
-from docom.numerics import orthonormalise, product, product_transposed
+from docom.numerics import orthonormalise, product, product_transposed, sum_squares
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,13 @@ class EdgeLowRank(Gossip):
 
 
 class EdgeChannel(LowRankChannel):
-    """`push` returns the gap of low-rank gossip, already scaled: use it with gamma = 1."""
+    """`push` returns the gap of low-rank gossip, already scaled: use it with gamma = 1.
+
+    Where some agents send garbage or differences are cut, an edge moves its ends by as much of their difference, in low rank,
+    as both accept.
+    """
+
+    bounds: ClassVar[bool] = True
 
     def __init__(self, at: Opening, rank: int, rounds: int, sides: int, values: str) -> None:
         # An edge has two ends. They are ordered by slot (an agent's first neighbour, its second, ...), so that all
@@ -97,6 +106,7 @@ class EdgeChannel(LowRankChannel):
         self.bits_per_round = min(bits, 32) * words * ends_in_all / network.n
         self.bytes_per_round = round(words * ends_in_all * bits / 8)
         self._gap: Tensor | None = None
+        self.limits = None if not at.conditions.doubts_messages else _EdgeBounds(at, self.ends)
 
     def start(self, hat: Tensor) -> None:
         """See `Channel.start`: with equal variables the gap is zero."""
@@ -116,6 +126,8 @@ class EdgeChannel(LowRankChannel):
     def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
         """See `Channel.push`; there are no copies to damp."""
         self.inspect(x)
+        if self.limits is not None:
+            x = self.limits.garbage.sent(x, self.rounds)
         matrices, whole = self.matrices.take(x), self.matrices.take_whole(x)
         moved = [torch.zeros_like(matrix) for matrix in matrices]
         for repeat in range(self.repeats):
@@ -136,7 +148,7 @@ class EdgeChannel(LowRankChannel):
         projections = [
             self._each_end(matrix, right, product) for matrix, right in zip(current, self.rights, strict=True)
         ]
-        differences, _ = self._differences(projections, whole[:, :0])
+        differences, _ = self._differences(projections, whole[:, :0], last=False)
         lefts = [in_stacks(orthonormalise, difference) for difference in differences]
         products = [
             self._each_end(matrix, left, product_transposed) for matrix, left in zip(current, lefts, strict=True)
@@ -169,8 +181,11 @@ class EdgeChannel(LowRankChannel):
         """The rows of the agents that have a slot-th neighbour, slot by slot."""
         return [rows if index is None else rows[index] for index in self.indices]
 
-    def _differences(self, pieces: list[Tensor], whole: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Lower agent's minus higher agent's, at both ends, after at most one exchange."""
+    def _differences(self, pieces: list[Tensor], whole: Tensor, last: bool = True) -> tuple[list[Tensor], Tensor]:
+        """Lower agent's minus higher agent's, at both ends, after at most one exchange.
+
+        last: whether this one says how far the ends move, not only in which directions.
+        """
         flat = [*(piece.flatten(1) for piece in pieces), torch.cat([whole[:0], *self._by_slot(whole)])]
         mine = torch.cat(flat, dim=1).to(self.wire)
         if mine.shape[1] == 0:
@@ -180,6 +195,8 @@ class EdgeChannel(LowRankChannel):
         lower = (self.signs > 0).unsqueeze(1)
         mine, theirs = mine.to(whole.dtype), theirs.to(whole.dtype)
         difference = torch.where(lower, mine, theirs) - torch.where(lower, theirs, mine)
+        if self.limits is not None:
+            difference = self.limits.accepted(difference, self.place.number // self.sides, last)
         *parts, rest = difference.split([piece.shape[1] for piece in flat], dim=1)
         return [part.reshape(piece.shape) for part, piece in zip(parts, pieces, strict=True)], rest
 
@@ -203,13 +220,16 @@ class EdgeChannel(LowRankChannel):
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`: an agent's bases in the order of its neighbours, padded to the largest degree."""
-        return {"gap": self.gap} | {name: self._by_agent(factor) for name, factor in self.factors.items()}
+        found = {"gap": self.gap} | {name: self._by_agent(factor) for name, factor in self.factors.items()}
+        return found if self.limits is None else found | self.limits.rows()
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """See `Channel.load`."""
         self.gap.copy_(rows["gap"])
         for name, factor in self.factors.items():
             factor.copy_(torch.cat([rows[name][slot_rows, slot] for slot, slot_rows in enumerate(self.slots)]))
+        if self.limits is not None:
+            self.limits.load(rows)
 
     def _by_agent(self, factor: Tensor) -> Tensor:
         padded = torch.zeros(
@@ -220,3 +240,26 @@ class EdgeChannel(LowRankChannel):
             padded[slot_rows, slot] = factor[start : start + len(slot_rows)]
             start += len(slot_rows)
         return padded
+
+
+class _EdgeBounds(DifferencesBounds):
+    """`DifferencesBounds` of edges by their ends."""
+
+    def __init__(self, at: Opening, ends: Sequence[tuple[int, int]]) -> None:
+        refuse_processes(at)
+        links = DirectedLinks.of(at.network)
+        super().__init__(at.conditions, at.key.seed, at.number, links)
+        place = {end: number for number, end in enumerate(ends)}
+        self.ends = [place[end] for end in zip(links.receivers.tolist(), links.senders.tolist(), strict=True)]
+
+    def accepted(self, differences: Tensor, round: int, last: bool) -> Tensor:
+        """What is used of them; of those that only give directions nothing where they hold no numbers."""
+        squares = sum_squares(differences)
+        if last:
+            shares = torch.empty_like(squares)
+            found = self.shares(squares[self.ends].cpu().numpy(), differences.dtype, round)
+            shares[self.ends] = torch.from_numpy(found).to(shares)
+        else:
+            shares = (squares <= torch.finfo(differences.dtype).max).to(squares)
+        cut = shares.to(differences).unsqueeze(1) * differences
+        return torch.where((shares == 0).unsqueeze(1), torch.zeros_like(cut), cut)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -21,16 +23,17 @@ class Garbage:
         self.refused = [agent for agent, (name, _) in self.kinds.items() if name == "nan"]
         self.key = rng.Key(seed, rng.GARBAGE + 65536 * (variable + 1))
 
-    def sent(self, x: Tensor, round: int) -> Tensor:
-        """The rows that all agents send in this round."""
+    def sent(self, x: Tensor, round: int, agents: Sequence[int] | None = None) -> Tensor:
+        """The rows that agents send in this round; all of them, or these."""
         if not self.kinds:
             return x
         rows = x.clone()
-        for agent, (name, size) in self.kinds.items():
+        for row, agent in enumerate(range(len(x)) if agents is None else agents):
+            name, size = self.kinds.get(agent, ("", 0.0))
             if name == "noise":
-                rows[agent] = self._noise(size, round, x, agent)
+                rows[row] = self._noise(size, round, x, agent)
             elif name == "flip":
-                rows[agent] = -size * x[agent]
+                rows[row] = -size * x[row]
         return rows
 
     def _noise(self, length: float, round: int, x: Tensor, agent: int) -> Tensor:

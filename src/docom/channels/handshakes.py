@@ -13,12 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from docom.channels.clipping import DifferencesBounds
 from docom.channels.faulty import refuse_processes
 from docom.channels.links import DirectedLinks, Mask
 from docom.channels.opening import Opening
 from docom.channels.pairs import PairsChannel, link_id
 from docom.channels.passage import Ends, Passage
 from docom.compressors.sparsifiers import BoundRandK
+from docom.numerics import sum_squares
 from docom.transports import StopAndWait
 
 
@@ -26,15 +28,12 @@ class HandshakesChannel(PairsChannel):
     """`PairsChannel` over a network that loses messages; for all agents in one process. Without losses it gives the same bits."""
 
     repairs: ClassVar[bool] = True
+    bounds: ClassVar[bool] = True
     debt: Tensor | None = None
 
     def __init__(self, at: Opening, coordinates: BoundRandK | None) -> None:
         super().__init__(at, coordinates)
         self.carrier = refuse_processes(at)
-        if at.conditions.clip or at.conditions.bad:
-            raise ValueError(
-                f"the {at.variable} is exchanged by pairs, for which clip and bad are not known; take loss, delay and outages"
-            )
         self.links = DirectedLinks.of(at.network)
         self.asking = np.flatnonzero(
             self.links.senders < self.links.receivers
@@ -53,6 +52,11 @@ class HandshakesChannel(PairsChannel):
         shape = (len(self.asking), self.numbers)
         self.asked, self.answered = torch.zeros(shape, dtype=at.dtype), torch.zeros(shape, dtype=at.dtype)
         self.where = None if coordinates is None else torch.zeros(shape, dtype=torch.int64)
+        self.limits: DifferencesBounds | None = None
+        if at.conditions.doubts_messages:
+            self.limits = DifferencesBounds(at.conditions, at.key.seed, at.number, self.links)
+            # Of the last exchange on each link: its squared length, zero before the first as models are equal, and what is used.
+            self.squares, self.shares = np.zeros(len(self.asking)), np.ones(len(self.asking))
 
     @property
     def wire_bytes(self) -> int:
@@ -75,10 +79,14 @@ class HandshakesChannel(PairsChannel):
         """See `PairsChannel.push`."""
         self.inspect(x)
         active = self.links.weights(self.network.at(self.rounds))[self.asking] > 0
+        if self.limits is not None:
+            x, active = self.limits.garbage.sent(x, self.rounds), active & ~self.limits.refused[self.asking]
         self._ask(x, active & ~self.sending.pending)
         self.carrier.carried(float(self.bytes_per_message), self.place)
         used, known = self.sending.send(self.rounds, active)
         self._keep(self.answered, x, self.higher, used)
+        if self.limits is not None:
+            self._bound(self.limits, used)
         gap = self._difference(torch.zeros_like(x) if self.debt is None else self.debt, used, known)
         self.debt = None
         self.count()
@@ -100,11 +108,20 @@ class HandshakesChannel(PairsChannel):
         rows = x[agents[at]]
         values[at] = rows if self.where is None else rows.gather(1, self.where[at])
 
+    def _bound(self, limits: DifferencesBounds, used: Mask) -> None:
+        """What both ends use of the exchanges that are new; compared with the last ones on all links of an agent."""
+        self.squares[used] = sum_squares((self.asked - self.answered)[torch.from_numpy(used)]).numpy()
+        shares = limits.shares(self.squares[self.exchange_of], self.asked.dtype, self.rounds)
+        self.shares[used] = shares[self.asking][used]
+
     def _difference(self, out: Tensor, higher: Mask, lower: Mask) -> Tensor:
         """Add the differences of exchanges to the rows of their higher and of their lower agents, where each is chosen."""
         chosen = np.where(self.answers, lower[self.exchange_of], higher[self.exchange_of])
         exchange = torch.from_numpy(self.exchange_of)
         differences = self.sign * (self.asked - self.answered)[exchange]
+        if self.limits is not None:
+            shares = torch.from_numpy(self.shares).to(differences)[exchange].unsqueeze(1)
+            differences = torch.where(shares == 0, torch.zeros_like(differences), shares * differences)
         where = None if self.where is None else self.where[exchange]
         return self._sum(out, differences, where, self.links.into_receivers(chosen.astype(np.float64)))
 
@@ -118,7 +135,10 @@ class HandshakesChannel(PairsChannel):
         found = {"asked": self.asked.numpy(), "answered": self.answered.numpy()} | self.sending.rows()
         if self.where is not None:
             found["where"] = self.where.numpy()
-        return {name: torch.from_numpy(self.links.table(self._on_links(values))) for name, values in found.items()}
+        if self.limits is not None:
+            found |= {"squares": self.squares, "shares": self.shares}
+        tables = {name: torch.from_numpy(self.links.table(self._on_links(values))) for name, values in found.items()}
+        return tables if self.limits is None else tables | self.limits.rows()
 
     def _on_links(self, values: np.ndarray) -> np.ndarray:
         """Values of exchanges as values of links, with zeros in the direction of the answers."""
@@ -128,7 +148,12 @@ class HandshakesChannel(PairsChannel):
 
     def load(self, rows: dict[str, Tensor]) -> None:
         """See `Channel.load`; refuses coordinates out of range."""
-        found = {name: self.links.from_table(rows[name].numpy())[self.asking] for name in self.rows()}
+        if self.limits is not None:
+            self.limits.load(rows)
+        of_links = self.rows().keys() - {"seen"}
+        found = {name: self.links.from_table(rows[name].numpy())[self.asking] for name in of_links}
+        if self.limits is not None:
+            self.squares, self.shares = found["squares"].copy(), found["shares"].copy()  # type: ignore[assignment]
         self.asked.copy_(torch.from_numpy(found["asked"]))
         self.answered.copy_(torch.from_numpy(found["answered"]))
         if self.where is not None:

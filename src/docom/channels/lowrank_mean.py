@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from docom.channels.faulty import guarded
+from docom.channels.guard import Guard
 from docom.channels.lowrank import LowRankChannel, Matrices, check_factors, in_stacks
 from docom.channels.opening import Gossip, Opening
 from docom.channels.passage import Ends, Passage
@@ -68,13 +70,22 @@ class LowRankMeanChannel(LowRankChannel):
     """`mean` returns the same low-rank part of the average for all agents and keeps the rest for later."""
 
     follows_changes = True  # an average over links takes the rounds of a period, all in one round of the method
+    repairs: ClassVar[bool] = True  # all wait until it is complete
+    bounds: ClassVar[bool] = True
 
     def __init__(self, at: Opening, rank: int, over: str, sides: int, values: str) -> None:
         everyone = torch.zeros_like(at.transport.agents)  # one basis for all agents
         matrices = Matrices(*split_matrices(at.layout, rank))
         super().__init__(at, sides, values, matrices, everyone)
-        average = _AllReduce if over == "allreduce" else _Exchanges
-        self.average: _AllReduce | _Exchanges = average(at.network, at.transport)
+        guard = guarded(at)
+        if guard is not None and over == "links":
+            raise ValueError(
+                f"the {at.variable} is averaged over links, where agents pass on sums of what others have sent, which nobody can "
+                "check; for clip and bad take over=allreduce, or mean-tree"
+            )
+        self.average: _AllReduce | _Exchanges = (
+            _AllReduce(at.network, at.transport, guard) if over == "allreduce" else _Exchanges(at.network, at.transport)
+        )
         words, bits = self.words(), self.average.bits(self.wire)
         self.exchanges = self.average.exchanges * (self.sides if matrices.blocks else 1)
         self.bits_per_round = words * self.average.vectors * min(bits, 32)
@@ -149,11 +160,14 @@ class LowRankMeanChannel(LowRankChannel):
 
 
 class _AllReduce:
-    """The sum in agent order, ``2 (n - 1) / n`` vectors per agent; of bf16 numbers in float32."""
+    """The sum in agent order, ``2 (n - 1) / n`` vectors per agent; of bf16 numbers in float32.
 
-    def __init__(self, network: Network, transport: Transport) -> None:
+    guard: what is accepted of every agent's part, if some may be wrong.
+    """
+
+    def __init__(self, network: Network, transport: Transport, guard: Guard | None) -> None:
         n = network.n
-        self.transport, self.exchanges = transport, 1
+        self.transport, self.guard, self.exchanges = transport, guard, 1
         self.vectors, self.messages = 2 * (n - 1) / n, 2 * (n - 1)
 
     def bits(self, wire: torch.dtype) -> int:
@@ -161,10 +175,13 @@ class _AllReduce:
         return (torch.finfo(wire).bits + torch.finfo(_summed(wire)).bits) // 2
 
     def __call__(self, rows: Tensor, number: int, place: Place) -> Tensor:
-        return self.transport.reduce(rows, self._average, place).wait().expand(len(rows), -1)
+        average = self.transport.reduce(rows, lambda everyone: self._average(everyone, place.number), place)
+        return average.wait().expand(len(rows), -1)
 
-    def _average(self, everyone: Tensor) -> Tensor:
+    def _average(self, everyone: Tensor, round: int) -> Tensor:
         rows = everyone.to(_summed(everyone.dtype))
+        if self.guard is not None:
+            rows = self.guard.accepted(rows, round)
         total = rows[:1]
         for row in rows[1:]:
             total = total + row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from docom.channels.gossip import MeanChannel
@@ -13,6 +15,8 @@ from docom.weights import Network
 
 class RobustMeanChannel(MeanChannel):
     """`MeanChannel` of what a `Guard` accepts."""
+
+    bounds: ClassVar[bool] = True
 
     def __init__(self, variable: str, bound: Bound, network: Network, transport: Transport, guard: Guard) -> None:
         super().__init__(variable, bound, network, transport)

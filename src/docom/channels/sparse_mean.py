@@ -84,6 +84,7 @@ class SparseMeanChannel(Channel):
     """`mean` returns the same sparse average for all agents and keeps the rest for later."""
 
     repairs: ClassVar[bool] = True  # all wait until it is complete
+    bounds: ClassVar[bool] = True
 
     def __init__(self, at: Opening, code: ChunkTopK, decay: float, rule: str) -> None:
         super().__init__(at.variable, at.transport)

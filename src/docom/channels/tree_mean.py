@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from docom.channels.base import Channel
+from docom.channels.faulty import refuse_processes
 from docom.channels.opening import Gossip, Opening
 from docom.channels.sparse_mean import check_decay
+from docom.channels.sums_bounds import SumsBounds
 from docom.compressors import Bins, ChunkTopK, Stamp
 from docom.layout import Layout
 from docom.numerics import RowMix, combine, mix
@@ -88,7 +90,14 @@ class _Level:
 
 
 class TreeMeanChannel(Channel):
-    """`mean` returns the same average for all agents; what rounding has changed is kept by those who have rounded."""
+    """`mean` returns the same average for all agents; what rounding has changed is kept by those who have rounded.
+
+    Where some agents send garbage or sums are cut, an agent takes as much of a sum as `SumsBounds` accepts, on the way up of
+    each agent below it, and on the way down of the root.
+    """
+
+    repairs: ClassVar[bool] = True  # all wait until it is complete
+    bounds: ClassVar[bool] = True
 
     def __init__(self, at: Opening, code: Bins | ChunkTopK, decay: float = 1.0) -> None:
         super().__init__(at.variable, at.transport)
@@ -102,6 +111,10 @@ class TreeMeanChannel(Channel):
         self.bits_per_round = 2 * (self.n - 1) / self.n * self.bound.bits
         self.bytes_per_round = 2 * (self.n - 1) * self.bound.num_bytes
         self.error = torch.zeros(len(agents), at.layout.dimension, dtype=at.dtype, device=agents.device)
+        self.limits: SumsBounds | None = None
+        if at.conditions.doubts_messages:
+            refuse_processes(at)
+            self.limits = SumsBounds(at.conditions, at.key.seed, at.number, self.n, self.bound.delta or 1.0)
 
     def mean(self, x: Tensor) -> Tensor:
         """See `Channel.mean`."""
@@ -111,6 +124,8 @@ class TreeMeanChannel(Channel):
         """See `Channel.begin_mean`: the farthest agents send, the others when their children's messages are there."""
         self.inspect(x)
         combine(self.error, (self.decay, self.error), (1, x))
+        if self.limits is not None:
+            self.limits.note(x, self.rounds)
         round = self.rounds
         self.count()
         return Pending.in_turn(self._up_and_down(round))
@@ -119,10 +134,20 @@ class TreeMeanChannel(Channel):
         for number, level in enumerate(self.levels):
             rows = yield self._upwards(number, round)
             if rows is not None and len(level.sums.sources):
-                mix(self.error, rows, level.sums, accumulate=True)
-        average = yield self._downwards(round)
-        assert average is not None, "everybody gets it"
-        return (average / self.n).expand_as(self.error).contiguous()
+                mix(self.error, self._accepted(rows, level, round), level.sums, accumulate=True)
+        total = yield self._downwards(round)
+        assert total is not None, "everybody gets it"
+        if self.limits is not None:
+            root, everyone = [self.tree.root] * self.n, range(self.n)
+            total = self.limits.accepted(total.expand_as(self.error), root, everyone, [self.n] * self.n, round)
+        return (total / self.n).expand_as(self.error).contiguous()
+
+    def _accepted(self, rows: Tensor, level: _Level, round: int) -> Tensor:
+        """What those above take of the sums of a level."""
+        if self.limits is None:
+            return rows
+        parents, below = ([of[agent] for agent in level.writers] for of in (self.tree.parents, self.tree.below))
+        return self.limits.accepted(rows, level.writers, parents, below, round)
 
     def _upwards(self, number: int, round: int) -> Pending[Tensor | None]:
         """The messages of one level, from the lowest one, to those above, as rows."""
@@ -155,4 +180,4 @@ class TreeMeanChannel(Channel):
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`."""
-        return {"error": self.error}
+        return {"error": self.error} | ({} if self.limits is None else {"seen": self.limits.seen})

@@ -72,7 +72,17 @@ class Conditions:
     @property
     def disturbs_messages(self) -> bool:
         """Whether messages may be lost, late, cut or wrong, so that channels must know."""
-        return bool(self.loss or self.delay or self.outages or self.clip or self.bad or self.repair)
+        return self.loses_messages or self.doubts_messages
+
+    @property
+    def loses_messages(self) -> bool:
+        """Whether messages may be lost or late."""
+        return bool(self.loss or self.delay or self.outages or self.repair)
+
+    @property
+    def doubts_messages(self) -> bool:
+        """Whether messages may be cut or wrong."""
+        return bool(self.clip or self.bad)
 
     @property
     def senders_of_garbage(self) -> dict[int, str]:

@@ -36,6 +36,15 @@ class Tree:
                 self.parents[agent] = parent
                 children[parent] += 1
 
+    @cached_property
+    def below(self) -> dict[int, int]:
+        """Of every agent how many take part in the sum that it sends: itself, and all whose way to the root leads over it."""
+        found = dict.fromkeys((agent for level in self.levels for agent in level), 1)
+        for level in self.levels[:0:-1]:
+            for agent in level:
+                found[self.parents[agent]] += found[agent]
+        return found
+
     @property
     def root(self) -> int:
         """The agent at the top."""
