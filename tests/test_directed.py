@@ -17,13 +17,12 @@ import reference
 from changing_agents import write_directed
 from conftest import least_squares
 from docom.algorithms import DIRECTED
-from docom.checkpoint import restore, save
 from docom.conditions import Conditions
 from docom.experiment import Experiment
-from docom.loop import Training, train
-from docom.metrics import measure
-from docom.weights import Directed, network, pushing
+from docom.loop import Training
+from docom.weights import Directed, among, network, pushing
 from launching import TESTS, finish, torchrun
+from resuming import resumed
 from test_algorithms_reference import reference_trajectory, trajectory
 from test_convergence import EXACT_TO, error
 
@@ -39,6 +38,23 @@ def digraphs(draw: st.DrawFn) -> nx.DiGraph:
     n = draw(st.integers(2, 7))
     links = draw(st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1))))
     return nx.DiGraph([(i, (i + 1) % n) for i in range(n)] + [(a, b) for a, b in links if a != b])
+
+
+@settings(deadline=None, max_examples=50)
+@given(digraphs(), st.data())
+def test_the_members_of_a_directed_network_reach_one_another(graph: nx.DiGraph, data: st.DataObject) -> None:
+    """With their own links, and where these do not suffice with rings around those that are away."""
+    n = len(graph)
+    members = sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=2)))
+    made = among(network(graph), members)
+    found = nx.DiGraph([(j, i) for i, near in enumerate(made.at(0).neighbours) for j in near])
+    found.add_nodes_from(range(len(members)))
+    assert nx.is_strongly_connected(found)
+    np.testing.assert_allclose(pushing(made).at(0).matrix.sum(axis=0), 1, atol=1e-15)
+    between = nx.relabel_nodes(graph.subgraph(members), {agent: row for row, agent in enumerate(members)})
+    assert set(between.edges()) <= set(found.edges())
+    if nx.is_strongly_connected(between):
+        assert set(between.edges()) == set(found.edges())
 
 
 @settings(deadline=None, max_examples=50)
@@ -92,10 +108,16 @@ def test_other_methods_are_refused_with_those_that_can() -> None:
                 docom.simulate(problem, kind(lr=0.1), topology=RING, steps=1)  # type: ignore[call-arg]
         else:
             assert name in ("push-pull", "push-diging", "sgp")
-    with pytest.raises(ValueError, match="links that stay the same"):
-        docom.simulate(problem, docom.PushPull(lr=0.1), topology=ROUNDS, compressor="topk:0.3", steps=1)
-    with pytest.raises(ValueError, match=r"lost or late.*push-diging"):
-        docom.simulate(problem, docom.PushPull(lr=0.1), topology=RING, conditions={"loss": 0.1}, steps=1)
+    for topology, conditions in ((ROUNDS, {}), (RING, {"loss": 0.1})):
+        with pytest.raises(ValueError, match="links that stay the same"):
+            docom.simulate(
+                problem,
+                docom.PushPull(lr=0.1),
+                topology=topology,
+                compressor="topk:0.3",
+                conditions=conditions,
+                steps=1,
+            )
     with pytest.raises(ValueError, match="leave weights out"):
         network(RING, 8, "metropolis")
 
@@ -189,6 +211,30 @@ def test_running_sums_stay_exact_with_losses(given: dict[str, Any], problem: Any
     assert distance(problem, docom.PushDIGing(lr=0.01), 2000, conditions=given) <= EXACT_TO
 
 
+def test_push_pull_stays_exact_with_losses(problem: Any) -> None:
+    given = {"loss": 0.2, "delay": 1}
+    assert distance(problem, docom.PushPull(lr=0.02), 1500, conditions=given) <= EXACT_TO
+
+
+@settings(max_examples=20, deadline=None)
+@given(LOSSES, st.sampled_from([*NETWORKS]), st.integers(0, 10**6))
+def test_trackers_of_push_pull_and_what_is_under_way_are_kept(conditions: Conditions, where: str, seed: int) -> None:
+    training = begun(docom.PushPull(lr=0.01, gamma=0.6), "none", NETWORKS[where], seed, conditions=conditions)
+    state, tracker = training.state, training.channels["tracker"]
+    for _ in range(25):
+        training.take_step()
+        left = (state.y + 0.6 * tracker.owed() - state.g).sum(dim=0)
+        assert float(left.abs().max()) < 1e-11 * (1 + float(state.y.abs().max()))
+
+
+def test_with_a_loss_that_never_happens_push_pull_does_what_it_does_without() -> None:
+    plain, other = (begun(docom.PushPull(lr=0.01), "none", RING, conditions=given) for given in ({}, {"loss": 1e-300}))
+    for _ in range(20):
+        plain.take_step()
+        other.take_step()
+    torch.testing.assert_close(other.state.x, plain.state.x, rtol=1e-12, atol=1e-12)
+
+
 def test_sgp_is_biased_in_proportion_to_its_step(problem: Any) -> None:
     coarse, fine = (distance(problem, docom.SGP(lr=lr), steps) for lr, steps in ((0.02, 500), (0.005, 1500)))
     assert coarse > 0.3
@@ -204,23 +250,13 @@ def test_sgp_with_doubly_stochastic_weights_is_dsgd() -> None:
 
 
 @pytest.mark.parametrize("where", ["fixed", "sequence"])
-def test_what_is_under_way_is_resumed_to_the_bit(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("method", [docom.PushDIGing(lr=0.01), docom.PushPull(lr=0.01, gamma=0.7)])
+def test_what_is_under_way_is_resumed_to_the_bit(tmp_path: Path, method: docom.Algorithm, where: str) -> None:
     def fresh() -> Training:
         given = Conditions(loss=0.4, delay=2)
-        return begun(docom.PushDIGing(lr=0.01), "none", NETWORKS[where], 3, conditions=given)
+        return begun(method, "none", NETWORKS[where], 3, conditions=given)
 
-    def go(training: Training, steps: int) -> Training:
-        train(training, steps, lambda x: measure(least_squares(8), x), 5, lambda record: False)
-        return training
-
-    whole, half = go(fresh(), 16), go(fresh(), 9)
-    save(half, tmp_path, {})
-    resumed = fresh()
-    assert restore(resumed, tmp_path, {}) is not None
-    go(resumed, 16)
-    assert torch.equal(resumed.state.x, whole.state.x)
-    assert torch.equal(resumed.state.w, whole.state.w)
-    assert (resumed.channels.wire_bytes, resumed.channels.lost) == (whole.channels.wire_bytes, whole.channels.lost)
+    resumed(fresh, tmp_path)
 
 
 def test_the_clock_prices_the_links_that_are_there() -> None:

@@ -20,15 +20,13 @@ from docom.algorithms import LOSSY
 from docom.channels import Channel, PublicCopies, open_channels
 from docom.channels.edge_copies import EdgeCopiesChannel
 from docom.channels.resending import ResendingChannel
-from docom.checkpoint import restore, save
 from docom.conditions import Conditions, parse
 from docom.experiment import Experiment
 from docom.layout import Layout
-from docom.loop import train
-from docom.metrics import measure
 from docom.rng import Key
 from docom.transports import InProcess
 from docom.weights import network
+from resuming import resumed
 from test_convergence import EXACT, EXACT_TO, end, error
 
 AGENTS, DIMENSION = 6, 9
@@ -226,20 +224,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(
             least_squares(AGENTS), method(name), compressor=compressor, batch_size=4, conditions=settings
         ).begin()
 
-    def go(training: Any, steps: int) -> Any:
-        problem = least_squares(AGENTS).to(torch.float32, "cpu")
-        train(training, steps, lambda x: measure(problem, x), 5, lambda record: False)
-        return training
-
-    whole = go(begun(), 16)
-    half = go(begun(), 9)
-    save(half, tmp_path, {})
-    resumed = begun()
-    assert restore(resumed, tmp_path, {}) is not None
-    go(resumed, 16)
-    assert torch.equal(resumed.state.x, whole.state.x)
-    assert resumed.channels.wire_bytes == whole.channels.wire_bytes
-    assert resumed.channels.lost == whole.channels.lost
+    resumed(begun, tmp_path)
 
 
 def test_bytes_count_what_is_sent_again() -> None:

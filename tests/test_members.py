@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -26,14 +27,16 @@ from docom.channels.edge_copies import EdgeCopiesChannel
 from docom.channels.handshakes import HandshakesChannel
 from docom.channels.passage import Passage
 from docom.channels.resending import ResendingChannel
+from docom.channels.running_sums import RunningSumsChannel
 from docom.checkpoint import restore, save
 from docom.cli.app import app
 from docom.conditions import Churn, Event
 from docom.config import read
 from docom.experiment import Experiment
 from docom.loop import train
-from docom.members import MembersTraining, Roster
+from docom.members import MembersTraining
 from docom.metrics import measure
+from docom.roster import Roster
 from docom.runner.parts import assemble
 from docom.weights import among, network
 from test_convergence import EXACT, EXACT_TO
@@ -48,6 +51,7 @@ FLOWS = {
     "lead": ("model", -0.2 / (2 * 0.01), False), "cedas": ("model", -0.1, False),
     "ticopd": ("model", -0.3, True), "fspda": ("model", -1.0, False),
     "k-gt": ("correction", 1.0, False), "compressed-k-gt": ("correction", 0.2, False),
+    "push-pull": ("tracker", 0.2, False), "push-diging": ("tracker", 1.0, False),
 }  # fmt: skip
 
 
@@ -114,8 +118,9 @@ def imbalance(training: MembersTraining) -> Tensor:
     if training.algorithm.name in FLOWS:
         variable, share, late = FLOWS[training.algorithm.name]
         channel = training.channels[variable]
-        begun = (getattr(channel, name, None) is not None for name in ("late", "received", "asked"))
-        if isinstance(channel, ResendingChannel | EdgeCopiesChannel | HandshakesChannel) and any(begun):
+        begun = (getattr(channel, name, None) is not None for name in ("late", "received", "asked", "sent"))
+        repaired = ResendingChannel | EdgeCopiesChannel | HandshakesChannel | RunningSumsChannel
+        if isinstance(channel, repaired) and any(begun):
             total = total + share * (channel.owed() + (channel.gap if late else 0.0)).sum(0)
     return total
 
@@ -136,6 +141,45 @@ def test_what_is_conserved_stays_so_in_every_round(
         size = max(size, *(float(rows.abs().max()) for rows in training.state.rows().values()))
         assert float(imbalance(training).abs().max()) < 1e-10 * size
         training.take_step()
+
+
+TURNS = [nx.DiGraph([(i, (i + 1) % AGENTS) for i in range(AGENTS)]), nx.DiGraph([(3, 0), (1, 4), (5, 2)])]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["push-pull", "push-diging"]), churns(), st.sampled_from([{}, {"loss": 0.3}, {"loss": 0.2, "delay": 2}]),
+    st.sampled_from(["directed-ring", "directed-random:0.3", "sequence"]),
+)  # fmt: skip
+def test_also_over_directed_links(name: str, churn: Churn, losses: dict[str, Any], topology: str) -> None:
+    """Weights of sums begin again with the members: they and what is under way sum to their number."""
+    training = begun(name, {"churn": churn, **losses}, topology=TURNS if topology == "sequence" else topology)
+    for _ in walking(training, 16):
+        assert float(imbalance(training).abs().max()) < 1e-10 * (1 + float(training.state.y.abs().max()))
+        if name == "push-diging":
+            left = training.state.w.sum() + torch.as_tensor(training.channels["weight"].owed()).sum()
+            assert float(left) == pytest.approx(len(training.members), abs=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "given_"),
+    [
+        (docom.PushPull(lr=0.02), 1500, {}),
+        (docom.PushDIGing(lr=0.01), 2000, {}),
+        pytest.param(docom.PushPull(lr=0.02), 1500, {"loss": 0.1}, marks=pytest.mark.slow),
+        pytest.param(docom.PushDIGing(lr=0.01), 2600, {"loss": 0.1}, marks=pytest.mark.slow),
+    ],
+)
+def test_exact_methods_stay_exact_over_directed_links(
+    algorithm: docom.Algorithm, steps: int, given_: dict[str, Any]
+) -> None:
+    problem = least_squares(n=8, m=30, d=20)
+    run = simulated(
+        problem, algorithm, topology="directed-random:0.3", batch_size=None, steps=steps,
+        conditions={"churn": CHURN} | given_,
+    )  # fmt: skip
+    away = run.x.numpy() - optimum(problem, run.description["members"])
+    assert float(np.linalg.norm(away, axis=1).max()) <= EXACT_TO
 
 
 @pytest.mark.parametrize("topology", ["base:2", "one-peer-exponential", "random-edges:0.5,complete", "random-matching"])
@@ -321,6 +365,9 @@ RESUMED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("diloco", {}, {"inner": "sgd:lr=0.01,momentum=0.9", "local_steps": 3, "overlap": 1}),
     ("sparseloco", {}, {"inner": "adamw:lr=0.01", "local_steps": 2, "compressor": "mean-topk:4"}),
     ("allreduce-sgd", {}, {"compressor": "mean-lowrank:1"}),
+    ("push-diging", {"loss": 0.3, "delay": 2}, {"topology": "directed-random:0.3"}),
+    ("push-pull", {"loss": 0.3}, {"topology": "directed-ring"}),
+    ("push-pull", {}, {"compressor": "topk:0.3", "topology": "directed-random:0.3"}),
 ]  # fmt: skip
 
 
@@ -469,7 +516,6 @@ def test_an_agent_that_crashes_and_comes_back_at_once_begins_anew() -> None:
     ("algorithm", "conditions", "says"),
     [
         (docom.D2(lr=0.1, mixing="w"), "leave@1:1", "use d2 with mixing='lazy'"),
-        (docom.ADPSGD(lr=0.1), "leave@1:1", "churn"),
         (docom.DoCoM(lr=0.1, gamma=0.1, output="uniform"), "leave@1:1", 'output="uniform" draws one iterate'),
     ],
 )

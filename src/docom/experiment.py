@@ -90,10 +90,10 @@ class Experiment:
             require(algorithm, DIRECTED)
         if self.conditions.disturbs_messages:
             require(algorithm, LOSSY)
-        if self.conditions.clip is not None and self.network.n > 2 and self.network.busiest < 2:
+        if self.conditions.clip == "second" and self.network.n > 2 and self.network.busiest < 2:
             raise ValueError(
-                f"clip compares what an agent's neighbours send in a round, and on {self.network.name} an agent has one; take a "
-                "network with several, or leave out clip"
+                f'clip="second" compares what an agent\'s neighbours send in a round, and on {self.network.name} an agent has '
+                'one; take clip="median", which compares rounds, or a network with several'
             )
         if self.conditions.churn is not None:
             check_churn(algorithm)
@@ -206,7 +206,7 @@ class Experiment:
 
     def finish(self, training: Training) -> Run:
         """The results of a run."""
-        final = training.algorithm.iterate(training.state) if training.drawn is None else training.drawn
+        final = training.models() if training.drawn is None else training.drawn
         description = {
             "label": self.algorithm.name,
             "algorithm": self.algorithm,
@@ -214,8 +214,7 @@ class Experiment:
             "compressor": {variable: how.setting for variable, how in self.gossip.items()},
             "gamma": {name: found.gamma for name, found in self.measured.items()},
         }
-        if isinstance(training, MembersTraining):
-            description |= training.taking_part()
+        description |= training.taking_part()
         if training.timeline is not None:
             description["clock"] = training.timeline.summary()
         return Run(final, training.records, description, self.problem.model)
@@ -230,11 +229,12 @@ def check_asynchronous(
             f"{algorithm.name} is asynchronous: it runs event by event, on the CPU and in one process; use docom.simulate or "
             "docom run with --device cpu"
         )
-    for name in ("outages", "clip", "bad", "churn", "repair"):
-        if getattr(conditions, name):
-            raise ValueError(
-                f"{algorithm.name} is asynchronous, and there {name} is not known; it takes loss, delay and clock"
-            )
+    if conditions.repair:
+        raise ValueError(f"{algorithm.name} is asynchronous, keeps no copies and so needs no repair; leave out repair")
+    if conditions.clip == "second":
+        raise ValueError(
+            f'{algorithm.name} is asynchronous, and clip="second" compares messages of one round; take clip="median"'
+        )
 
 
 def check_churn(algorithm: Algorithm) -> None:

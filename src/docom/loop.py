@@ -175,13 +175,23 @@ class Training:
         except NonFiniteVariable as error:
             raise self.diverged(error) from None
 
+    def models(self) -> Tensor:
+        """What is evaluated: the model of every agent here that takes part."""
+        return self.algorithm.iterate(self.state)
+
+    @property
+    def modelled(self) -> list[int]:
+        """The agents of these models."""
+        return self.oracle.agents.tolist()
+
     def evaluate(self, measure: Measure) -> Record:
         """Measure the models as they are and keep the record."""
         self.settle()
-        x = self.algorithm.iterate(self.state)
+        x = self.models()
         bad = nonfinite_rows(x)
         if bool(bad.any()):
-            raise self.diverged(NonFiniteVariable("model", self.oracle.agents[bad].tolist()))
+            wrong = [agent for agent, is_bad in zip(self.modelled, bad.tolist(), strict=True) if is_bad]
+            raise self.diverged(NonFiniteVariable("model", wrong))
         record: Record = {
             "step": self.step,
             "samples": self.oracle.samples,
@@ -270,7 +280,7 @@ def train(
     try:
         while True:
             if training.step == keep_at:
-                training.drawn = training.algorithm.iterate(training.state).clone()
+                training.drawn = training.models().clone()
             if training.step % eval_every == 0 or training.step >= steps:
                 record = training.evaluate(measure)
                 if progress is not None:

@@ -11,6 +11,7 @@ from docom.algorithms.asynchronous import AsynchronousMethod
 from docom.algorithms.base import Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 
 
 @register
@@ -28,7 +29,8 @@ class ADPSGD(AsynchronousMethod):
     the same.
     With an inner optimizer and local steps an agent's work is a walk of K_i inner steps, lr the outer step size.
     Memory 3 d, one uncompressed exchange of a pair and b gradients per work. With heterogeneous data and a constant step it
-    stops in a neighbourhood of the optimum. The averaging keeps the mean of all models.
+    stops in a neighbourhood of the optimum. The averaging keeps the mean of all models. An exchange of which a message is lost
+    has not happened, at neither end.
 
     Differs from the paper: an exchange begins when the gradient is done, not during it; the two agents of an exchange are
     held until it is over, and exchanges are ordered by the time at which they are asked for, so that none waits in a circle.
@@ -43,6 +45,7 @@ class ADPSGD(AsynchronousMethod):
     name: ClassVar[str] = "ad-psgd"
     pairwise: ClassVar[bool] = True
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Lian et al. 2018",
         messages="1, with one neighbour",
@@ -63,8 +66,6 @@ class ADPSGD(AsynchronousMethod):
         """See `AsynchronousMethod.rows`."""
         return State(x=x0.clone(), start=x0.clone(), end=x0.clone())
 
-    def meet(self, x: Any, i: int, j: int, update: Any, share: float) -> None:
-        """Average the models of a pair (rows of an array), then move the first by ``share`` of its update."""
-        mean = (x[i] + x[j]) * 0.5
-        x[j] = mean
-        x[i] = mean - share * update
+    def meet(self, x: Any, i: int, j: int) -> None:
+        """Average the models of a pair, rows of an array."""
+        x[i] = x[j] = (x[i] + x[j]) * 0.5

@@ -135,6 +135,8 @@ class Algorithm(ABC):
     # rows that must be those of the others; see `docom.algorithms.repair` for both.
     conserved: ClassVar[tuple[str, str | None] | None] = None
     sponsored: ClassVar[tuple[str, ...]] = ()
+    # The rows that begin again at all members when these change, as the method begins at their models.
+    renewed: ClassVar[tuple[str, ...]] = ()
     # The state holds sums of earlier models that are to cancel, so that a model must not be scaled between steps.
     compares_models: ClassVar[bool] = False
     # The rows that hold models: weight decay without an inner optimizer scales all of them.

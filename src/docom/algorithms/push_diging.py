@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, DIRECTED, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, DIRECTED, LOSSY, MEMBERS, Stands
 from docom.layout import Layout
 from docom.numerics import combine
 
@@ -44,9 +44,11 @@ class PushDIGing(Algorithm):
 
     name: ClassVar[str] = "push-diging"
     channels: ClassVar[dict[str, str]] = {"sum": "sums", "tracker": "sums", "weight": "sums"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, DIRECTED: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, DIRECTED: {}}
     models: ClassVar[tuple[str, ...]] = ("x", "u")
     tracked: ClassVar[tuple[str, str] | None] = ("y", "g")
+    conserved_channels: ClassVar[tuple[str, ...]] = ("tracker",)
+    renewed: ClassVar[tuple[str, ...]] = ("u", "w")
     facts: ClassVar[Facts] = Facts(
         paper="Nedić et al. 2017",
         messages="2",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate, step_size
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, DIRECTED, Stands
+from docom.algorithms.standing import CHANGING, DIRECTED, LOSSY, MEMBERS, Stands
 from docom.numerics import combine
 
 
@@ -31,6 +31,10 @@ class PushPull(Algorithm):
     Memory 6 d and the gradient of the step before, two messages to each receiver and b gradients per step. The sum of all y is
     that of the gradients.
 
+    Over directed links that lose or delay messages models are mixed with the last one that came, and trackers are sent as running
+    sums (see `PushDIGing`), both without compression; over links that work both ways lost messages are repaired as for other
+    methods.
+
     Differs from the paper: the compressed form is not the paper's. It is the same idea as that of C-GT; that it converges is
     measured (`tests/test_directed.py`) and not proved here.
 
@@ -43,8 +47,9 @@ class PushPull(Algorithm):
 
     name: ClassVar[str] = "push-pull"
     channels: ClassVar[dict[str, str]] = {"model": "pull", "tracker": "push"}
-    stands: ClassVar[Stands] = {CHANGING: {}, DIRECTED: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, DIRECTED: {}}
     tracked: ClassVar[tuple[str, str] | None] = ("y", "g")
+    conserved_channels: ClassVar[tuple[str, ...]] = ("tracker",)
     facts: ClassVar[Facts] = Facts(
         paper="Pu et al. 2021",
         messages="2",

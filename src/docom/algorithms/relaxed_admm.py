@@ -12,7 +12,7 @@ from docom.algorithms.asynchronous import AsynchronousMethod
 from docom.algorithms.base import Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import LOSSY, Stands
+from docom.algorithms.standing import CHANGING, LOSSY, MEMBERS, Stands
 
 
 @register
@@ -50,7 +50,7 @@ class RelaxedADMM(AsynchronousMethod):
     name: ClassVar[str] = "relaxed-admm"
     pairwise: ClassVar[bool] = False
     channels: ClassVar[dict[str, str]] = {"model": "uncompressed"}
-    stands: ClassVar[Stands] = {LOSSY: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}}
     facts: ClassVar[Facts] = Facts(
         paper="Bastianello et al. 2021, ours",
         messages="1",

@@ -11,7 +11,7 @@ from torch import Tensor
 from docom.algorithms.base import Algorithm, Channels, Facts, Hyper, Scheduled, State
 from docom.algorithms.declarations import learning_rate
 from docom.algorithms.registry import register
-from docom.algorithms.standing import CHANGING, DIRECTED, LOSSY, Stands
+from docom.algorithms.standing import CHANGING, DIRECTED, LOSSY, MEMBERS, Stands
 from docom.layout import Layout
 from docom.numerics import combine
 
@@ -42,7 +42,8 @@ class SGP(Algorithm):
 
     name: ClassVar[str] = "sgp"
     channels: ClassVar[dict[str, str]] = {"sum": "sums", "weight": "sums"}
-    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, DIRECTED: {}}
+    stands: ClassVar[Stands] = {CHANGING: {}, LOSSY: {}, MEMBERS: {}, DIRECTED: {}}
+    renewed: ClassVar[tuple[str, ...]] = ("u", "w")
     models: ClassVar[tuple[str, ...]] = ("x", "u")
     facts: ClassVar[Facts] = Facts(
         paper="Assran et al. 2019",

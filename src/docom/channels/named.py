@@ -18,6 +18,7 @@ from docom.channels.edges import EdgeLowRank
 from docom.channels.faulty import careful, robust_mean
 from docom.channels.gossip import CompressedChannel, MeanChannel, UncompressedChannel
 from docom.channels.handshakes import HandshakesChannel
+from docom.channels.last_heard import LastHeardChannel
 from docom.channels.linkwise import LinkwiseChannel
 from docom.channels.lowrank_mean import MeanLowRank
 from docom.channels.opening import KINDS, Gossip, Opening
@@ -125,13 +126,18 @@ def _with_copies(at: Opening, bound: Bound) -> Channel:
             )
         return LinkwiseChannel(at, bound, at.transport)
     if at.conditions.disturbs_messages or (at.network.changes and not bound.lossless):
-        if at.network.directed:
-            raise ValueError(
-                f"copies of the {at.variable} over directed links need links that stay the same and lose nothing; send it with "
-                'compressor="none", or take push-diging where messages are lost'
-            )
-        return careful(at, bound)
+        return _directed(at, bound) if at.network.directed else careful(at, bound)
     return _plain_copies(at, bound)
+
+
+def _directed(at: Opening, bound: Bound) -> Channel:
+    """Over directed links that lose messages: whole variables, of which sums that are divided stay what they are."""
+    if not bound.lossless or at.conditions.doubts_messages:
+        raise ValueError(
+            f"the {at.variable} is sent over directed links, where compressed messages need links that stay the same and lose "
+            'nothing, and clip and bad are not known; take compressor="none", and loss, delay and outages'
+        )
+    return RunningSumsChannel(at, bound) if at.kind == "push" else LastHeardChannel(at, bound)
 
 
 def _plain_copies(at: Opening, bound: Bound) -> CompressedChannel:

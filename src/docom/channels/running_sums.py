@@ -21,6 +21,7 @@ from docom.channels.faulty import refuse_processes
 from docom.channels.gossip import Rounds
 from docom.channels.links import DirectedLinks
 from docom.channels.opening import Opening
+from docom.channels.passage import Ends, Passage
 from docom.compressors import Bound
 from docom.numerics import RowMix, mix
 from docom.transports import Newest, Pending
@@ -33,15 +34,17 @@ class RunningSumsChannel(Channel):
 
     repairs: ClassVar[bool] = True
     follows_changes = True
+    debt: Tensor | None = None
 
     def __init__(self, at: Opening, bound: Bound) -> None:
         super().__init__(at.variable, at.transport)
         self.carrier = refuse_processes(at)
-        if at.conditions.clip or at.conditions.bad:
+        if at.conditions.doubts_messages:
             raise ValueError(
-                f"the {at.variable} is sent as running sums, for which clip and bad are not known; take loss, delay and outages"
+                f"the {at.variable} is sent as running sums, for which clip and bad are not known: what is cut of a share would "
+                "be missing in the sum from then on; take loss, delay and outages"
             )
-        self.bound, self.network = bound, at.network
+        self.bound, self.network, self.conserved = bound, at.network, at.conserved
         self.by_round = Rounds(at.network, at.transport, less_identity=False)
         self.bits_per_round = bound.bits
         self.bytes_per_round = round(bound.num_bytes * at.network.messages_per_round)
@@ -63,6 +66,16 @@ class RunningSumsChannel(Channel):
         """See `Channel.lost`."""
         return int(self.sending.lost.sum())
 
+    def take_over(self, before: RunningSumsChannel, passage: Passage, hat: Tensor, keeps: bool) -> Ends:
+        """See `Channel.take_over`: what was under way arrives with the next message where its sum must be kept, else never."""
+        if self.conserved and not passage.restarts:
+            self.debt = passage.handed_over(before.owed())
+        return ()
+
+    def push(self, x: Tensor, damping: float = 1.0) -> Tensor:
+        """See `Channel.push`: what an agent gets less what it has; there are no copies to damp."""
+        return self.mix(x) - x
+
     def begin_mix(self, x: Tensor) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         return Pending.of(self.mix(x))
@@ -83,6 +96,9 @@ class RunningSumsChannel(Channel):
             torch.mul(x, own.unsqueeze(1), out=out)
             self._add_shares(x, weights)
             self._take(out, newer)
+        if self.debt is not None:
+            out += self.debt
+            self.debt = None
         self.count()
         return out
 
@@ -108,7 +124,8 @@ class RunningSumsChannel(Channel):
     def owed(self) -> Tensor:
         """See `Channel.owed`: what is under way to each agent."""
         out = torch.zeros(self.network.n, self.sent.shape[2], dtype=self.sent.dtype)
-        return mix(out, self.sent.sum(dim=0), self._into_receivers(np.ones(len(self.links), dtype=bool)))
+        mix(out, self.sent.sum(dim=0), self._into_receivers(np.ones(len(self.links), dtype=bool)))
+        return out if self.debt is None else out + self.debt
 
     def rows(self) -> dict[str, Tensor]:
         """See `Channel.rows`: what belongs to links as a table with a row per receiver."""

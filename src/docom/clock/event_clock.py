@@ -62,6 +62,13 @@ class EventClock(Timeline):
             self.lanes.add_one("waiting", agent, float(self.now[agent]), until)
             self.now[agent] = until
 
+    def away_until(self, agent: int, until: float) -> None:
+        """An agent takes no part until then."""
+        if until > self.now[agent]:
+            self.away[agent] += until - self.now[agent]
+            self.lanes.add_one("away", agent, float(self.now[agent]), until)
+            self.now[agent] = until
+
     def arrives(self, sender: int, receivers: list[int], size: float) -> list[float]:
         """When messages that an agent sends now arrive at its neighbours; they share its line, and wait for earlier ones."""
         lines, bits = self.lines, self.lines.bits(size)

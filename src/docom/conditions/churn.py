@@ -87,21 +87,20 @@ class Churn:
             found[event.round] = (*found.get(event.round, ()), event)
         return found
 
-    def changes(self, round: int, members: Sequence[bool], seed: int) -> list[Event]:
-        """What happens before this round, given who takes part now."""
+    def changes(self, round: int, members: Sequence[int], agents: int, seed: int) -> list[Event]:
+        """What happens before this round, given who of so many agents takes part now."""
         found = list(self.by_round.get(round, ()))
         if self.every is not None and round > 0:
-            found += self._drawn(round, members, seed)
+            found += self._drawn(round, members, agents, seed)
         return found
 
-    def _drawn(self, round: int, members: Sequence[bool], seed: int) -> list[Event]:
+    def _drawn(self, round: int, members: Sequence[int], agents: int, seed: int) -> list[Event]:
         """With probability 1 / every, one change."""
         draws = rng.uniform(rng.Key(seed, rng.CHURN), torch.zeros(1, dtype=torch.int64), round, 3)[0].tolist()
         if draws[0] * (self.every or 1) >= 1:
             return []
-        here = [agent for agent, present in enumerate(members) if present]
-        gone = [agent for agent, present in enumerate(members) if not present]
-        may_leave = len(here) - 1 >= max(2, (len(members) + 1) // 2)
+        here, gone = list(members), sorted(set(range(agents)) - set(members))
+        may_leave = len(here) - 1 >= max(2, (agents + 1) // 2)
         returns = bool(gone) and (not may_leave or draws[1] < 0.5)
         pool = gone if returns else here if may_leave else []
         if not pool:

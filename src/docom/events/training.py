@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from docom import rng
-from docom.algorithms import AsynchronousMethod, Hyper, RelaxedADMM
+from docom.algorithms import ADPSGD, AsynchronousMethod, Hyper, RelaxedADMM
 from docom.channels import Channels
 from docom.channels.mailbox import Mailbox
 from docom.conditions import Conditions
-from docom.events.agenda import Agenda, agenda
+from docom.events.agenda import Agenda
+from docom.events.letters import Letters
+from docom.events.pairs import Pairs
 from docom.events.walks import Walks
 from docom.inner import Inner
 from docom.loop import Training
@@ -51,28 +53,71 @@ class EventTraining(Training):
         mailbox = Mailbox("model", InProcess(network.degrees), numbers, d, x0.dtype)
         channels = Channels(network, {"model": mailbox})
         state = algorithm.init(x0, x0, channels, hyper)
+        degrees = torch.zeros(network.n, dtype=x0.dtype)  # of the present neighbours
         if isinstance(algorithm, RelaxedADMM):
-            pulled = _pulled(algorithm, state.pull, torch.tensor(network.degrees, dtype=x0.dtype))
+            pulled = _pulled(algorithm, state.pull, degrees)
         walks = Walks(oracle, inner, counts, state.end, pulled)
-        events = agenda(algorithm, network, state, mailbox, walks, conditions, inner is not None, seed)
+        rest = network, state, mailbox, walks, conditions, inner is not None, seed
+        events = _agenda(algorithm, degrees, *rest)
         timeline = None if conditions.clock is None else events.clock
         return EventTraining(
-            algorithm, channels, walks, state, seconds=perf_counter() - started, timeline=timeline, agenda=events
+            algorithm, channels, walks, events.state, seconds=perf_counter() - started, timeline=timeline, agenda=events
         )
 
-    def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
+    @property
+    def _agenda(self) -> Agenda:
         assert self.agenda is not None
-        self.agenda.step(hyper)
+        return self.agenda
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Who takes part now."""
+        return self._agenda.members
+
+    def _step(self, hyper: Hyper, moment: rng.Moment) -> None:
+        self._agenda.step(hyper)
+        self.state = self._agenda.state
+
+    def models(self) -> Tensor:
+        """See `Training.models`: rows of agents that are away are left out."""
+        rows = super().models()
+        return rows if len(self.members) == len(rows) else rows[list(self.members)]
+
+    @property
+    def modelled(self) -> list[int]:
+        """See `Training.modelled`."""
+        return list(self.members)
+
+    def about(self) -> dict[str, float]:
+        """See `Training.about`."""
+        return {} if self._agenda.roster is None else {"members": len(self.members)}
+
+    def taking_part(self) -> dict[str, Any]:
+        """See `Training.taking_part`."""
+        roster = self._agenda.roster
+        return {} if roster is None else {"members": list(self.members), "changes": list(roster.history)}
+
+    def prepare(self, found: Mapping[str, Any]) -> None:
+        """See `Training.prepare`."""
+        self._agenda.prepare(found["events"])
+        self.state = self._agenda.state
 
     def extra(self) -> dict[str, Any]:
         """See `Training.extra`."""
-        assert self.agenda is not None
-        return {"events": self.agenda.dump()}
+        return {"events": self._agenda.dump()}
 
     def load_extra(self, found: Mapping[str, Any]) -> None:
         """See `Training.load_extra`."""
-        assert self.agenda is not None
-        self.agenda.load(found["events"])
+        self._agenda.load(found["events"])
+
+
+def _agenda(algorithm: AsynchronousMethod, degrees: Tensor, *rest: Any) -> Agenda:
+    """The events of a method."""
+    if isinstance(algorithm, ADPSGD):
+        return Pairs(algorithm, *rest)
+    if isinstance(algorithm, RelaxedADMM):
+        return Letters(algorithm, degrees, *rest)
+    raise TypeError(f"{algorithm.name}: nothing is known of its events")
 
 
 def _pulled(algorithm: RelaxedADMM, pull: Tensor, degrees: Tensor) -> Any:

@@ -64,6 +64,13 @@ class Walks(ProblemOracle):
         self.stepper.set_rate(number)
         self.stepper.step(self.stepper.clipped(everyone), takes.tolist())
 
+    def copy(self, sponsor: int, joiner: int) -> None:
+        """A joiner takes its sponsor's state of the inner optimizer."""
+        rows = self.rows()
+        for row in rows.values():
+            row[joiner] = row[sponsor]
+        self.load(rows)
+
     def rows(self) -> dict[str, Tensor]:
         """See `Oracle.rows`: the inner optimizer's state."""
         return {} if self.stepper is None else {f"inner.{name}": row for name, row in self.stepper.rows().items()}

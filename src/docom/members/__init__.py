@@ -6,7 +6,6 @@ with m agents.
 """
 
 from docom.members.moments import moments
-from docom.members.roster import Change, Roster
 from docom.members.training import MembersTraining, Parts
 
-__all__ = ["Change", "MembersTraining", "Parts", "Roster", "moments"]
+__all__ = ["MembersTraining", "Parts", "moments"]

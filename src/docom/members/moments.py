@@ -9,8 +9,8 @@ import numpy as np
 from docom.channels.links import DirectedLinks
 from docom.conditions import Conditions
 from docom.loop import Training
-from docom.members.roster import Roster
 from docom.members.training import epoch_seed
+from docom.roster import Roster
 from docom.transports import links_down
 from docom.weights import Network, among
 
@@ -42,7 +42,9 @@ def moments(training: Training, network: Network, conditions: Conditions, seed: 
 
 
 def _rounds_per_step(training: Training, watched: _Watched, steps: int) -> float:
-    """Rounds of the channels, which begin again when members change."""
+    """Rounds of the channels, which begin again when members change; an agent that does not wait has one in each of its works."""
+    if training.algorithm.asynchronous:
+        return 1.0
     since = 0
     if watched.conditions.churn is not None:
         roster = Roster(watched.conditions.churn, watched.network.n, watched.seed)

@@ -20,8 +20,8 @@ from docom.channels.passage import Passage
 from docom.clock import TimedTransport, Timeline
 from docom.conditions import Churn, Conditions
 from docom.loop import Training
-from docom.members.roster import Change, Roster
 from docom.oracles import Oracle
+from docom.roster import Change, Roster
 from docom.transports import InProcess
 from docom.weights import Network, among
 
@@ -116,7 +116,10 @@ class MembersTraining(Training):
         self.oracle.samples, self.oracle.path = oracle.samples, oracle.path
         post = _Post(change, self.timeline, self.state.x)
         begun = self._join(passage, channels, post, known)
-        self.state = continued(self.algorithm, self.state, passage, begun)
+        starting, hyper = _Starting(channels), self.algorithm.hyper(self.step)
+        self.state = continued(
+            self.algorithm, self.state, passage, begun, lambda x: self.algorithm.init(x, 0 * x, starting, hyper)
+        )
         if self.algorithm.sums_kept() is not None and not passage.restarts:
             post.hand_over([(change.before[row], change.now[heir]) for row, heir in passage.heirs])
         for variable, channel in channels.items():

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from docom.weights.changing import Changing, Snapshot
+from docom.weights.directed import Directed, OneWay
 from docom.weights.mixing_network import Network
 from docom.weights.rows import Numbers, Rows
 from docom.weights.rules import WEIGHTS, default_rule_of
@@ -33,6 +34,8 @@ def among(network: Network, members: Sequence[int], since: int = 0) -> Network:
 
 
 def _some(network: Network, members: Sequence[int]) -> Network:
+    if isinstance(network, Directed):
+        return _directed(network, members)
     if isinstance(network, Changing):
         return network.planned_for(len(members)) or _each_round(network, members)
     place = _places(network.n, members)
@@ -40,6 +43,41 @@ def _some(network: Network, members: Sequence[int]) -> Network:
     if _parts(len(members), i, j) > 1:
         i, j = _with(i, j, mended(network.neighbours, members), place)
     return _weighted(network, len(members), i, j)
+
+
+def _directed(network: Directed, members: Sequence[int]) -> Directed:
+    """The directed links between members in every round; if some members do not reach all, those next to agents that are away
+    hear one another in a ring, in the order of their numbers, in all rounds."""
+    place = _places(network.n, members)
+
+    def between(round: int) -> tuple[Numbers, Numbers]:
+        rows = network.at(round).rows
+        to, by = place[rows.receivers[rows.links]], place[rows.sources[rows.links]]
+        here = (to >= 0) & (by >= 0)
+        return to[here], by[here]
+
+    n, new = len(members), np.empty((0, 2), dtype=np.int64)
+    each = [between(round) for round in range(len(network.looked_at))]
+    to, by = (np.concatenate([one[end] for one in each]) for end in (0, 1))
+    if _parts(n, to, by, directed=True) > 1:
+        new = place[np.array(_rings(network.neighbours, members), dtype=np.int64)]
+
+    def find(round: int) -> OneWay:
+        to, by = between(round)
+        keys = np.unique(np.concatenate([to, new[:, 0]]) * n + np.concatenate([by, new[:, 1]]))
+        return OneWay(n, keys // n, keys % n, network.name)
+
+    return Directed(find, network.name, period=network.period)
+
+
+def _rings(neighbours: Sequence[Sequence[int]], members: Sequence[int]) -> list[Edge]:
+    """For every group of agents that are away a ring of the members next to it."""
+    here, seen, found = set(members), set[int](), list[Edge]()
+    for start in range(len(neighbours)):
+        if start not in here and start not in seen:
+            around = sorted(_around(neighbours, start, here, seen))
+            found += [edge for edge in pairwise([*around, *around[:1]]) if edge[0] != edge[1]]
+    return found
 
 
 def _each_round(network: Changing, members: Sequence[int]) -> Changing:
@@ -90,12 +128,13 @@ def _with(i: Numbers, j: Numbers, new: Sequence[Edge], place: Numbers) -> tuple[
     return _unique(low, high, int(place.max(initial=0)) + 1)
 
 
-def _parts(n: int, i: Numbers, j: Numbers) -> int:
-    """The number of parts that are not connected."""
+def _parts(n: int, i: Numbers, j: Numbers, directed: bool = False) -> int:
+    """The number of parts that are not connected; of directed links, in which every agent reaches every other."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    return int(connected_components(csr_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)[0])
+    links = csr_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    return int(connected_components(links, directed=directed, connection="strong")[0])
 
 
 def _weighted(network: Network, n: int, i: Numbers, j: Numbers, rule: str | None = None) -> Snapshot:

@@ -44,7 +44,21 @@ class OneWay(Snapshot):
         return Snapshot(self.__dict__["push"], self.name, "directed")
 
 
-class Directed(Changing):
+class _DirectedLinks(Changing):
+    """What both sets of weights have in common."""
+
+    @property
+    def changes(self) -> bool:
+        """See `Network.changes`."""
+        return self.period != 1
+
+    @property
+    def directed(self) -> bool:
+        """See `Network.directed`."""
+        return True
+
+
+class Directed(_DirectedLinks):
     """A network of directed links: the same ones in every round, or others.
 
     Its own weights are those with rows that sum to one. What is said of its spectrum: rho is 1 minus the modulus of the second
@@ -57,16 +71,6 @@ class Directed(Changing):
             raise ValueError(f"a directed network has at most {DENSE_AGENTS:,} agents, got {self.n:,}")
         if self.period == 1:  # longer ones are checked in the base
             self._require_agreement()
-
-    @property
-    def changes(self) -> bool:
-        """See `Network.changes`."""
-        return self.period != 1
-
-    @property
-    def directed(self) -> bool:
-        """See `Network.directed`."""
-        return True
 
     def pushing(self) -> Network:
         """See `OneWay.pushing`, in every round."""
@@ -112,7 +116,7 @@ class Directed(Changing):
             )
 
 
-class _Pushing(Changing):
+class _Pushing(_DirectedLinks):
     """A directed network with the weights whose columns sum to one."""
 
     def at(self, round: int) -> Snapshot:
@@ -124,16 +128,6 @@ class _Pushing(Changing):
                 kept.clear()
             kept[id(now)] = now, now.pushing() if isinstance(now, OneWay) else now
         return kept[id(now)][1]
-
-    @property
-    def changes(self) -> bool:
-        """See `Network.changes`."""
-        return self.period != 1
-
-    @property
-    def directed(self) -> bool:
-        """See `Network.directed`."""
-        return True
 
     def _require_agreement(self) -> None:
         """Checked already."""

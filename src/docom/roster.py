@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from docom.channels.passage import Passage
 from docom.conditions import Churn
 from docom.conditions.churn import LEAST
-from docom.weights import Network
+from docom.weights import Network, pushing
+
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -49,22 +54,26 @@ class Change:
 
 
 def _renewed(was: Network, before: Sequence[int], network: Network, now: Sequence[int]) -> list[tuple[int, int]]:
-    """The links to agents whose weights are not those they had, (sender, receiver)."""
-    known = {agent: _weights(was, before, row) for row, agent in enumerate(before)}
-    return [
-        (sender, row)
-        for row, agent in enumerate(now)
-        if known.get(agent) != _weights(network, now, row)
-        for sender in network.neighbours[row]
-    ]
+    """The links to agents whose weights are not those they had, (sender, receiver); over directed links of either kind."""
+    pairs = [(was, network)] + ([(pushing(was), pushing(network))] if network.directed else [])
+    agents = max(*before, *now) + 1
+    changed = np.unique(np.concatenate([_different(one, before, other, now, agents) for one, other in pairs]))
+    rows = np.flatnonzero(np.isin(now, changed)).tolist()
+    return [(sender, row) for row in rows for sender in network.at(0).neighbours[row]]
 
 
-def _weights(network: Network, agents: Sequence[int], row: int) -> dict[int, float]:
-    """The weights that an agent gives to others, by their numbers in the run."""
-    rows = network.rows
-    span = slice(int(rows.offsets[row]), int(rows.offsets[row + 1]))
-    entries = zip(rows.sources[span].tolist(), rows.weights[span].tolist(), strict=True)
-    return {agents[source]: weight for source, weight in entries if source != row and weight}
+def _different(was: Network, before: Sequence[int], network: Network, now: Sequence[int], agents: int) -> Numbers:
+    """The agents, by their numbers in the run, that give others another weight than before."""
+    (links, weights), (present, fresh) = _weights(was, before, agents), _weights(network, now, agents)
+    _, old, new = np.intersect1d(links, present, assume_unique=True, return_indices=True)
+    same = links[old][weights[old] == fresh[new]]
+    return np.asarray(np.setdiff1d(np.concatenate([links, present]), same) // agents, dtype=np.int64)
+
+
+def _weights(network: Network, members: Sequence[int], agents: int) -> tuple[Numbers, NDArray[np.float64]]:
+    """Every link as a number, of the receiver and then of the sender, and its weight."""
+    rows, names = network.rows, np.asarray(members, dtype=np.int64)
+    return names[rows.receivers[rows.links]] * agents + names[rows.sources[rows.links]], rows.weights[rows.links]
 
 
 class Roster:
@@ -82,11 +91,14 @@ class Roster:
 
     def change(self, step: int) -> Change | None:
         """What happens before this step; None if nothing does. An event that cannot happen does not."""
+        events = self.churn.changes(step, self.members, self.agents, self.seed)
+        if not events:
+            return None
         here = set(self.members)
         left: set[int] = set()
         crashed: set[int] = set()
         joined: set[int] = set()
-        for event in self.churn.changes(step, [agent in here for agent in range(self.agents)], self.seed):
+        for event in events:
             joins = event.kind == "join"
             if joins == (event.agent in here) or (not joins and len(here) <= LEAST):
                 continue
