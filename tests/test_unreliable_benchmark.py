@@ -56,10 +56,9 @@ def test_a_cell_is_what_its_run_gives(results: dict[str, Any]) -> None:
     found = survival.of_method("docom", lambda text: None, steps=60)
     assert found["cells"]["loss 10%"]["outcome"] == "runs"
     assert found["cells"]["one agent 10 times slower"]["ratio"] > 2  # it waits
-    assert (
-        survival.of_method("ad-psgd", lambda text: None, steps=60)["cells"]["churn every 100 steps"]["outcome"]
-        == "refused"
-    )
+    asynchronous = survival.of_method("ad-psgd", lambda text: None, steps=60)["cells"]
+    assert asynchronous["one agent 10 times slower"]["ratio"] < 2  # it does not
+    assert {cell["outcome"] for cell in asynchronous.values()} == {"runs"}
 
 
 def test_who_does_not_wait_for_a_slow_agent_loses_little(results: dict[str, Any]) -> None:

@@ -28,6 +28,9 @@ def main() -> None:
     what.add_argument("--slow-agent", action="store_true", help="what one slow agent of eight costs; needs MNIST")
     what.add_argument("--page", action="store_true", help="only write the tables of what was measured")
     what.add_argument("--memory", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--methods", help="of the table of methods, only these, separated by commas; the others stay as they are"
+    )
     parser.add_argument("--data", default="data", help="the folder with MNIST (default: %(default)s)")
     parser.add_argument("--agents", type=int, default=1000, help="for --speed (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=30, help="of ten steps, for --speed (default: %(default)s)")
@@ -41,7 +44,10 @@ def main() -> None:
     elif given.slow_agent:
         keep("slow_agent", slow_agent.measure(given.data))
     elif not given.page:
-        keep("survival", survival.survival())
+        found = survival.survival(given.methods.split(",") if given.methods else survival.METHODS)
+        before = {row["method"]: row for row in read().get("survival", [])}
+        rows = before | {row["method"]: row for row in found}
+        keep("survival", [rows[name] for name in survival.METHODS if name in rows])
     page.write(read())
 
 

@@ -53,7 +53,7 @@ def all_tasks() -> list[Task]:
             "AD-PSGD": (docom.ADPSGD(lr=0.3), graph),
             "Relaxed ADMM": (docom.RelaxedADMM(lr=0.3, penalty=0.2, relaxation=0.5), graph),
         }),
-        Task("transformer", "transformer, 4 local steps, to 4.2 bits", 4.2, 4, 1, 40, 1, {
+        Task("transformer", "transformer, 4 local steps, to 4.2 bits", 4.2, 4, 1, 40, 3, {
             "DSGD, local steps": (docom.DSGD(lr=1.0), walk),
             "AD-PSGD, local steps": (docom.ADPSGD(lr=1.0), walk),
         }),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any
@@ -21,6 +21,7 @@ STEPS, LOOK = 600, 10
 GAMMA, GAMMA_LATE = 0.3, 0.1  # a message that comes up to 20 rounds late needs a gamma of about 2/20
 LEFT_OUT = ("lead",)  # diverges undisturbed, with top-k 20% and each of these sizes
 SIZES = (0.1, 0.03)  # step sizes times L; the first one with which the undisturbed run does not diverge
+METHODS = [name for name in ALGORITHMS | ASYNCHRONOUS if name not in LEFT_OUT]
 LOCAL_STEPS = 2  # of the methods that are made for local steps
 EXACT = 1e-9  # smaller errors are rounding
 SAME = 1.5  # a run has arrived where its error is at most so many times the undisturbed one at the end
@@ -65,7 +66,7 @@ def method_of(name: str, size: float, curvature: float, gamma: float = GAMMA) ->
         method = docom.RelaxedADMM(lr=5 * size / (curvature + 2 * penalty), penalty=penalty, relaxation=0.5)
         return method, {"local_steps": 5}
     outer = {field.name for field in fields(kind) if field.default is not MISSING}
-    given: dict[str, float] = {}
+    given: dict[str, Any] = {name: value for needed in kind.stands.values() for name, value in needed.items()}
     walks = False
     for step, declared in kind.step_sizes().items():
         if declared.learning_rate and step in outer:
@@ -110,9 +111,9 @@ def run(name: str, size: float, condition: str, steps: int, gamma: float = GAMMA
     return found
 
 
-def survival(say: Callable[[str], object] = print, steps: int = STEPS) -> list[Result]:
-    """Every method under every condition."""
-    return [of_method(name, say, steps) for name in ALGORITHMS | ASYNCHRONOUS if name not in LEFT_OUT]
+def survival(names: Sequence[str], say: Callable[[str], object] = print, steps: int = STEPS) -> list[Result]:
+    """These methods under every condition."""
+    return [of_method(name, say, steps) for name in names]
 
 
 def of_method(name: str, say: Callable[[str], object] = print, steps: int = STEPS) -> Result:
