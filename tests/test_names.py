@@ -46,6 +46,14 @@ def test_the_nearest_name_is_offered_and_all_are_listed() -> None:
     assert str(error) == "unknown compressor 'topkk'; did you mean 'topk'? Known: none, topk, randk"
 
 
+def test_of_many_names_only_the_nearest_is_offered() -> None:
+    names = [f"method-{number}" for number in range(40)]
+    assert str(nearest("algorithm", "metod-7", names)) == (
+        "unknown algorithm 'metod-7'; did you mean 'method-7'? There are 40; `docom list` names them"
+    )
+    assert str(nearest("algorithm", "xyzzy", names)).endswith(", ".join(names))
+
+
 def test_nothing_is_offered_where_nothing_is_near() -> None:
     error = str(nearest("schedule", "xyzzy", iter(["constant", "steps"])))
     assert "did you mean" not in error

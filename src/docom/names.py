@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 MEANT = {"gpu": "cuda", "nvidia": "cuda"}  # names used elsewhere; these are meant, not the most similar spelling
+MOST_LISTED = 15  # names in a message that offers one already
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
@@ -16,6 +17,8 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> ValueError:
     meant = MEANT.get(name.lower().partition(":")[0])
     close = [meant] if meant in names else get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else "."
+    if close and len(names) > MOST_LISTED:
+        return ValueError(f"unknown {kind} {name!r}{hint} There are {len(names)}; `docom list` names them")
     return ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
 
 

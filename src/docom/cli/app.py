@@ -9,6 +9,41 @@ from typing import Annotated
 import typer
 
 from docom.cli.condition_options import Conditions, with_conditions
+from docom.cli.data_app import data_app
+from docom.cli.options import (
+    FILES,
+    MEASURING,
+    PLACE,
+    Agents,
+    Algorithm,
+    Batch,
+    Beta,
+    Compressor,
+    Data,
+    Device,
+    Dtype,
+    Every,
+    Experiment,
+    Gamma,
+    GradEvery,
+    Hyper,
+    Inner,
+    LocalSteps,
+    Out,
+    Overlap,
+    Overwrite,
+    Plugins,
+    Rate,
+    Samples,
+    Seed,
+    Steps,
+    TensorBoard,
+    Threads,
+    Topology,
+    Until,
+    Weights,
+    option,
+)
 from docom.cli.site_app import site_app
 
 app = typer.Typer(
@@ -39,100 +74,11 @@ def program(
     """Decentralised optimisation with compressed communication."""
 
 
-data_app = typer.Typer(help="Get, add and list data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(site_app, name="site")
 
-WALK = "Local steps"
-MEASURING = "Evaluations and the end of a run"
-PLACE = "Where and how it runs"
-FILES = "Files"
 CONSTANTS = "What is known of the problem"
 JUDGED = "Step sizes to judge"
-
-
-def _option(name: str, text: str, least: int | None = None, panel: str | None = None) -> typer.models.OptionInfo:
-    return typer.Option(name, help=text, show_default=False, min=least, rich_help_panel=panel)  # type: ignore[no-any-return]
-
-
-def _load_plugins(context: typer.Context, files: list[Path] | None) -> list[Path] | None:
-    """Load what is installed and what is given, before anything is looked up by its name."""
-    if not context.resilient_parsing:  # as shells do to complete a line
-        from docom import plugins
-
-        plugins.load_installed()
-        for file in files or []:
-            plugins.load(file)
-    return files
-
-
-Out = Annotated[Path | None, _option("--out", "Folder for the results.", panel=FILES)]
-Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite", help="Remove what runs left in the folder; only docom's own files.", rich_help_panel=FILES
-    ),
-]
-TensorBoard = Annotated[
-    bool,
-    typer.Option(
-        "--tensorboard", help="Write event files for TensorBoard too, beside the records.", rich_help_panel=FILES
-    ),
-]
-Plugins = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--plugin", help="Python file with methods, compressors, problems or presets of your own (repeatable).",
-        show_default=False, callback=_load_plugins, rich_help_panel=FILES,
-    ),
-]  # fmt: skip
-Experiment = Annotated[
-    str, typer.Argument(metavar="PRESET|FILE", help="A preset (synthetic, mnist, femnist) or a YAML file.")
-]
-Algorithm = Annotated[str | None, _option("--algorithm", "Method (see `docom list`); DoCoM if left out.")]
-Compressor = Annotated[str | None, _option("--compressor", "For example topk:0.05, quantize:4, none.")]
-Topology = Annotated[str | None, _option("--topology", "For example ring, torus, erdos-renyi:0.3.")]
-Weights = Annotated[str | None, _option("--weights", "uniform, metropolis, lazy or max-degree.")]
-Agents = Annotated[int | None, _option("--agents", "Number of agents.", 1)]
-Steps = Annotated[int | None, _option("--steps", "Number of steps; with local steps, of rounds of messages.", 0)]
-Rate = Annotated[str | None, _option("--lr", "Step size, with local steps the outer one: a number or a schedule.")]
-Gamma = Annotated[str | None, _option("--gamma", 'Consensus step: a number, a schedule or "auto".')]
-Beta = Annotated[str | None, _option("--beta", "Weight of the fresh gradient.")]
-Batch = Annotated[int | None, _option("--batch-size", "Samples drawn per agent and step; 0 for all of its data.", 0)]
-Seed = Annotated[int | None, _option("--seed", "Seed of everything random.", 0)]
-Device = Annotated[str | None, _option("--device", "cpu or cuda.", panel=PLACE)]
-Dtype = Annotated[str | None, _option("--dtype", "float32 or float64.", panel=PLACE)]
-Every = Annotated[int | None, _option("--eval-every", "Steps between evaluations.", 1, panel=MEASURING)]
-Until = Annotated[str | None, _option("--until", "Stop early, for example 'loss_worst<=0.05'.", panel=MEASURING)]
-Data = Annotated[Path | None, _option("--data", "Data folder; else $DOCOM_DATA, else the user's cache.", panel=FILES)]
-Inner = Annotated[
-    str | None,
-    _option("--inner", "Inner optimizer, for local steps: adamw:lr=1e-3, sgd:lr=0.1, ...; none for none.", panel=WALK),
-]
-LocalSteps = Annotated[
-    str | None,
-    _option(
-        "--local-steps", "Inner steps between two messages: a number, or one for each agent: 10,20,30.", panel=WALK
-    ),
-]
-Overlap = Annotated[
-    int | None, _option("--overlap", "Inner steps that are taken while messages travel.", 0, panel=WALK)
-]
-Hyper = Annotated[list[str] | None, _option("--set", "Any other setting of the method, as name=value (repeatable).")]
-Samples = Annotated[
-    int | None,
-    _option(
-        "--eval-samples", "Evaluate on a fixed subset, in full at the end; 0 for always in full.", 0, panel=MEASURING
-    ),
-]
-GradEvery = Annotated[
-    int | None,
-    _option("--grad-every", "Steps between gradient norms, the costly part of an evaluation.", 1, panel=MEASURING),
-]
-Threads = Annotated[
-    int | None,
-    _option("--threads", "CPU threads; by default torch's. Take 1 for several runs at the same time.", 1, panel=PLACE),
-]
 
 
 @app.command()
@@ -199,7 +145,7 @@ def run(
     ] = 60,
     backend: Annotated[
         str | None,
-        _option(
+        option(
             "--backend", "Of a run in several processes: gloo, nccl or mpi; by the device if left out.", panel=PLACE
         ),
     ] = None,
@@ -234,10 +180,10 @@ def run(
 @with_conditions
 def compare(
     what: Experiment = "synthetic",
-    seeds: Annotated[int | None, _option("--seeds", "How many seeds, from 0 on; 1, or what the file says.", 1)] = None,
+    seeds: Annotated[int | None, option("--seeds", "How many seeds, from 0 on; 1, or what the file says.", 1)] = None,
     steps: Steps = None,
     eval_every: Every = None,
-    only: Annotated[str | None, _option("--only", "Methods to run, separated by commas.")] = None,
+    only: Annotated[str | None, option("--only", "Methods to run, separated by commas.")] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The settings the paper itself gives, with its step sizes.")
     ] = False,
@@ -246,7 +192,7 @@ def compare(
     overlap: Overlap = None,
     conditions: Conditions = None,
     jobs: Annotated[
-        int | None, _option("--jobs", "Runs at a time; the number of cores if left out.", 1, panel=PLACE)
+        int | None, option("--jobs", "Runs at a time; the number of cores if left out.", 1, panel=PLACE)
     ] = None,
     device: Device = None,
     data: Data = None,
@@ -276,13 +222,13 @@ def tune(
     algorithm: Algorithm = None,
     compressor: Compressor = None,
     grid: Annotated[
-        list[str] | None, _option("--grid", "Values to try instead of the paper's, as name=v1,v2,... (repeatable).")
+        list[str] | None, option("--grid", "Values to try instead of the paper's, as name=v1,v2,... (repeatable).")
     ] = None,
     inner: Inner = None,
     local_steps: LocalSteps = None,
     overlap: Overlap = None,
     conditions: Conditions = None,
-    trials: Annotated[int | None, _option("--trials", "Try so many points of the grid, drawn; else all.", 1)] = None,
+    trials: Annotated[int | None, option("--trials", "Try so many points of the grid, drawn; else all.", 1)] = None,
     steps: Steps = None,
     seed: Seed = None,
     device: Device = None,
@@ -304,12 +250,12 @@ def tune(
 
 @app.command()
 def bench(
-    json: Annotated[Path | None, _option("--json", "File for the results.")] = None,
+    json: Annotated[Path | None, option("--json", "File for the results.")] = None,
     device: Annotated[str, typer.Option("--device", help="cpu or cuda.", rich_help_panel=PLACE)] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="A few calls of each, to see that it works.")] = False,
-    only: Annotated[str | None, _option("--only", "Only cases whose name starts like this, such as mlp.")] = None,
-    plot: Annotated[Path | None, _option("--plot", "File for a figure, PNG or SVG.")] = None,
-    yardsticks: Annotated[Path | None, _option("--yardsticks", "Folder of yardsticks.py.")] = None,
+    only: Annotated[str | None, option("--only", "Only cases whose name starts like this, such as mlp.")] = None,
+    plot: Annotated[Path | None, option("--plot", "File for a figure, PNG or SVG.")] = None,
+    yardsticks: Annotated[Path | None, option("--yardsticks", "Folder of yardsticks.py.")] = None,
 ) -> None:
     """Measure the simulator and plain PyTorch steps alternately: about ten minutes. Needs a clone of the repository."""
     from docom.cli import benchmark
@@ -341,7 +287,7 @@ def init(file: Annotated[Path, typer.Argument(help="The file to write, such as m
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders that contain some.")],
-    link: Annotated[str | None, _option("--link", "Price messages on links such as 10mbit,20ms.")] = None,
+    link: Annotated[str | None, option("--link", "Price messages on links such as 10mbit,20ms.")] = None,
     out: Out = None,
     plugin: Plugins = None,
 ) -> None:
@@ -355,24 +301,24 @@ def report(
 def plan(
     federation: Annotated[Path | None, typer.Argument(help="A members' file; else --link and --model-size.")] = None,
     link: Annotated[
-        str | None, _option("--link", "Line of every agent, such as 10mbit,50ms; with a file, of links not measured.")
+        str | None, option("--link", "Line of every agent, such as 10mbit,50ms; with a file, of links not measured.")
     ] = None,
     model_size: Annotated[
-        str | None, _option("--model-size", "Parameters: 10M, 79510, or shapes such as 784x100,100.")
+        str | None, option("--model-size", "Parameters: 10M, 79510, or shapes such as 784x100,100.")
     ] = None,
     step_seconds: Annotated[
-        float | None, _option("--step-seconds", "Seconds of a gradient, of one batch, on your machines.")
+        float | None, option("--step-seconds", "Seconds of a gradient, of one batch, on your machines.")
     ] = None,
     agents: Agents = None,
     topology: Annotated[
-        str | None, _option("--topology", "Graphs to price, separated by commas; ring if left out.")
+        str | None, option("--topology", "Graphs to price, separated by commas; ring if left out.")
     ] = None,
-    compare: Annotated[Path | None, _option("--compare", "Folder of a finished run, to compare with its plan.")] = None,
+    compare: Annotated[Path | None, option("--compare", "Folder of a finished run, to compare with its plan.")] = None,
     links: Annotated[
-        list[Path] | None, _option("--links", "Folder of a site of another machine, with its links.json (repeatable).")
+        list[Path] | None, option("--links", "Folder of a site of another machine, with its links.json (repeatable).")
     ] = None,
     local_steps: Annotated[str, typer.Option("--local-steps", help="Numbers of local steps to price.")] = "8,32,128",
-    only: Annotated[str | None, _option("--only", "Methods to price, separated by commas.")] = None,
+    only: Annotated[str | None, option("--only", "Methods to price, separated by commas.")] = None,
     busy: Annotated[
         float, typer.Option("--busy", help="Share of the time that agents should compute.", min=0.01, max=1)
     ] = 0.9,
@@ -403,30 +349,24 @@ def theory(
     topology: Topology = None,
     agents: Agents = None,
     compressor: Compressor = None,
-    delta: Annotated[
-        float | None, _option("--delta", "Contraction of the compressor, instead of --compressor.")
-    ] = None,
-    dimension: Annotated[int | None, _option("--dimension", "Number of parameters d.", 1)] = None,
-    smoothness: Annotated[
-        float | None, _option("--L", "Smoothness of the f_i; 1 if left out.", panel=CONSTANTS)
-    ] = None,
-    sigma: Annotated[float | None, _option("--sigma", "Noise of a gradient; 1 if left out.", panel=CONSTANTS)] = None,
+    delta: Annotated[float | None, option("--delta", "Contraction of the compressor, instead of --compressor.")] = None,
+    dimension: Annotated[int | None, option("--dimension", "Number of parameters d.", 1)] = None,
+    smoothness: Annotated[float | None, option("--L", "Smoothness of the f_i; 1 if left out.", panel=CONSTANTS)] = None,
+    sigma: Annotated[float | None, option("--sigma", "Noise of a gradient; 1 if left out.", panel=CONSTANTS)] = None,
     mu: Annotated[
-        float | None, _option("--mu", "PL constant, for the bounds under that condition.", panel=CONSTANTS)
+        float | None, option("--mu", "PL constant, for the bounds under that condition.", panel=CONSTANTS)
     ] = None,
-    initial_gap: Annotated[float | None, _option("--Delta0", "f(x0) - f*; 1 if left out.", panel=CONSTANTS)] = None,
+    initial_gap: Annotated[float | None, option("--Delta0", "f(x0) - f*; 1 if left out.", panel=CONSTANTS)] = None,
     initial_gradient: Annotated[
         float | None,
-        _option("--Gbar0", "Mean squared norm of the first local gradients; 1 if left out.", panel=CONSTANTS),
+        option("--Gbar0", "Mean squared norm of the first local gradients; 1 if left out.", panel=CONSTANTS),
     ] = None,
-    lr: Annotated[
-        float | None, _option("--lr", "Step size to judge; the schedule's if left out.", panel=JUDGED)
-    ] = None,
+    lr: Annotated[float | None, option("--lr", "Step size to judge; the schedule's if left out.", panel=JUDGED)] = None,
     gamma: Annotated[
-        float | None, _option("--gamma", "Consensus step to judge; the largest admissible one.", panel=JUDGED)
+        float | None, option("--gamma", "Consensus step to judge; the largest admissible one.", panel=JUDGED)
     ] = None,
     beta: Annotated[
-        float | None, _option("--beta", "Weight of the fresh gradient to judge; the schedule's.", panel=JUDGED)
+        float | None, option("--beta", "Weight of the fresh gradient to judge; the schedule's.", panel=JUDGED)
     ] = None,
     schedule: Annotated[
         str, typer.Option("--schedule", help="A, B, C, PL, PL-balanced or feasible.", rich_help_panel=JUDGED)
@@ -448,7 +388,7 @@ def theory(
         bool, typer.Option("--all", help="Every constant, condition, term and table; one screen without it.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
-    plot: Annotated[Path | None, _option("--plot", "Draw the bound's terms against T, and bits to epsilon.")] = None,
+    plot: Annotated[Path | None, option("--plot", "Draw the bound's terms against T, and bits to epsilon.")] = None,
     data: Data = None,
     plugin: Plugins = None,
 ) -> None:
@@ -474,60 +414,6 @@ def study(
     from docom.cli import studies
 
     studies.study(name, device, quick, threads, out or Path("studies"))
-
-
-@data_app.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="mnist.")], data: Data = None) -> None:
-    """Download a public data set, with checksums; an interrupted download continues where it stopped."""
-    from docom.cli import datasets
-
-    datasets.get(name, data)
-
-
-@data_app.command("add")
-def data_add(
-    what: Annotated[
-        str, typer.Argument(help="A file or folder of your own; or, with --from, mnist, femnist, a9a, ...")
-    ],
-    source: Annotated[Path | None, _option("--from", "Folder or file that holds a public data set.")] = None,
-    name: Annotated[str | None, _option("--name", "What your own data are to be called.")] = None,
-    target: Annotated[str | None, _option("--target", "Column to predict; image folders need none.")] = None,
-    by: Annotated[str | None, _option("--by", 'Column that says whose a sample is; "folder" for images.')] = None,
-    drop: Annotated[list[str] | None, _option("--drop", "Column to leave out (repeatable).")] = None,
-    one_hot: Annotated[
-        list[str] | None, _option("--one-hot", "Column of text; a column per value (repeatable).")
-    ] = None,
-    missing: Annotated[str | None, _option("--missing", "drop samples with missing values, or take the mean.")] = None,
-    size: Annotated[int | None, _option("--size", "Bring images to this many pixels per side.", 1)] = None,
-    data: Data = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Instead of what is there.")] = False,
-) -> None:
-    """Take data you have: checked by reading, then copied into the data folder.
-
-    Your own: CSV, Parquet, .npz, a folder of images, a Hugging Face datasets folder.
-    """
-    from docom.cli import datasets
-
-    if source is not None:
-        datasets.add(what, source, data, replace)
-        return
-    options = {
-        "target": target,
-        "by": by,
-        "drop": drop or (),
-        "one_hot": one_hot or (),
-        "missing": missing,
-        "size": size,
-    }
-    datasets.add_own(Path(what), name, options, data, replace)
-
-
-@data_app.command("list")
-def data_list(data: Data = None) -> None:
-    """What is there, and how to get the rest."""
-    from docom.cli import datasets
-
-    datasets.show(data)
 
 
 def _command() -> str:

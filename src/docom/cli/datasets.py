@@ -15,7 +15,7 @@ console = Console()
 
 
 def get(name: str, data: Path | None) -> None:
-    """See `docom.cli.app.data_get`."""
+    """See `docom.cli.data_app.data_get`."""
     from docom.data import store
 
     bar = Progress(
@@ -38,7 +38,7 @@ def get(name: str, data: Path | None) -> None:
 
 
 def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
-    """See `docom.cli.app.data_add`."""
+    """See `docom.cli.data_app.data_add`."""
     from docom.data import store
 
     path = store.add(name, source, data_folder(data), replace)
@@ -46,7 +46,7 @@ def add(name: str, source: Path, data: Path | None, replace: bool) -> None:
 
 
 def add_own(source: Path, name: str | None, options: dict[str, Any], data: Path | None, replace: bool) -> None:
-    """See `docom.cli.app.data_add`."""
+    """See `docom.cli.data_app.data_add`."""
     from docom.data import read_samples, store
 
     if name is None:
@@ -58,7 +58,7 @@ def add_own(source: Path, name: str | None, options: dict[str, Any], data: Path 
 
 
 def show(data: Path | None) -> None:
-    """See `docom.cli.app.data_list`."""
+    """See `docom.cli.data_app.data_list`."""
     from docom.data import store
 
     home = data_folder(data)
