@@ -36,13 +36,15 @@ METHODS: dict[str, tuple[docom.Algorithm, dict[str, Any]]] = {
     "walk": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2}),
     "corrected": (docom.CompressedKGT(gamma=0.5), {"every": 2}),
     "sparse walk": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2, "compressor": "topk:0.1"}),
+    "host rows": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2, "compressor": "topk:0.1", "rows": "host"}),
+    "bf16 rows": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2, "compressor": "topk:0.1", "rows": "bf16"}),
     "fragments": (docom.StreamingDiLoCo(fragments=2), {"every": 1, "compressor": "mean-lowrank:1"}),
 }
 
 QUICK = ("docom", "sparse walk")
 ALONE = ("sparse walk", "docom", "quantized")
 PATH = Path(__file__).parents[1] / "examples" / "fsdp_agents.py"
-RESUMED = ("walk", "docom", "corrected", "sparse walk", "low rank", "fragments")
+RESUMED = ("walk", "docom", "corrected", "sparse walk", "low rank", "fragments", "bf16 rows")
 
 
 def example() -> ModuleType:
@@ -320,14 +322,18 @@ def main() -> None:
     pairs = init_device_mesh("cpu", (2, 2), mesh_dim_names=NAMES)
     two = DeviceMesh("cpu", [[0], [1]], mesh_dim_names=NAMES)
     ones = two if two.get_coordinate() is not None else None
-    few = what == "quick"
-    run_methods(QUICK if few else [m for m in METHODS if m not in QUICK], pairs, ones, out)
-    run_alone(ALONE[:1] if few else ALONE[1:], out)
-    run_resumed(RESUMED[:1] if few else RESUMED[1:], pairs, ones, folder, out)
-    if few:
+    if what == "quick":
+        run_methods(QUICK, pairs, ones, out)
+        run_alone(ALONE[:1], out)
+        run_resumed(RESUMED[:1], pairs, ones, folder, out)
         run_uneven(pairs, ones, folder, out)
         run_together(pairs, out)
         run_refusals(pairs, folder, out)
+    elif what == "methods":
+        run_methods([method for method in METHODS if method not in QUICK], pairs, ones, out)
+        run_alone(ALONE[1:], out)
+    else:
+        run_resumed(RESUMED[1:], pairs, ones, folder, out)
     torch.save(out, folder / f"rank-{os.environ['RANK']}.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """Agents of several ranks: FSDP2 or DDP inside an agent, docom between agents.
 
-Two gangs of four processes run everything (`group_agents.py`), the quick one a part of it; the tests look at what they left.
+Gangs of four processes run everything (`group_agents.py`); the tests look at what they left.
 """
 
 from __future__ import annotations
@@ -46,14 +46,21 @@ def quick(folder: Path) -> Results:
 
 
 @pytest.fixture(scope="module")
-def slow(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return left_by("slow", tmp_path_factory.mktemp("slow"))
+def methods(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return left_by("methods", tmp_path_factory.mktemp("methods"))
 
 
-def each(methods: tuple[str, ...], quick: tuple[str, ...]) -> Any:
-    """The methods that the quick gang has run, and as slow tests the others."""
-    marks = {method: () if method in quick else pytest.mark.slow for method in methods}
-    found = [pytest.param("quick" if method in quick else "slow", method, marks=marks[method]) for method in methods]
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return left_by("resumed", tmp_path_factory.mktemp("resumed"))
+
+
+def each(methods: tuple[str, ...], quick: tuple[str, ...], gang: str = "methods") -> Any:
+    """The methods that the quick gang has run, and as slow tests those of another one."""
+    found = [
+        pytest.param("quick", method) if method in quick else pytest.param(gang, method, marks=pytest.mark.slow)
+        for method in methods
+    ]
     return pytest.mark.parametrize(("which", "method"), found)
 
 
@@ -101,7 +108,7 @@ def test_measures_and_the_average(which: str, method: str, request: pytest.Fixtu
         models, mean = agents(results, f"{method} {inside}"), agents(results, f"{method} {inside} mean")
         assert torch.equal(mean[0], mean[1])
         assert torch.equal(agents(results, f"{method} {inside} restored"), models)
-        if "walk" not in method and method != "corrected":  # the average of local steps is that of the rounds
+        if "every" not in gang.METHODS[method][1]:  # the average of local steps is that of the rounds
             torch.testing.assert_close(mean[0], models.mean(0), rtol=1e-6, atol=1e-7)
             distance = float(torch.linalg.vector_norm((models - models.mean(0)).double(), dim=1).sum())
             for result in results:
@@ -126,7 +133,7 @@ def test_bytes_of_a_rank_are_those_of_its_shard(which: str, method: str, request
     assert numbers == 2 * results[0][f"{method} fsdp"].numel(), "every number has one rank of an agent"
 
 
-@each(gang.RESUMED, gang.RESUMED[:1])
+@each(gang.RESUMED, gang.RESUMED[:1], "resumed")
 def test_continues_divided_in_any_way(which: str, method: str, request: pytest.FixtureRequest) -> None:
     results = request.getfixturevalue(which)
     for inside in ("fsdp", "ddp"):
@@ -145,6 +152,12 @@ def test_continues_divided_in_any_way(which: str, method: str, request: pytest.F
     more = agents(results, f"{method} more")
     assert torch.equal(more, agents(results, f"{method} fsdp on")) == (method in WHOLE)
     assert torch.isfinite(more).all()
+
+
+@pytest.mark.slow
+def test_rows_in_the_host_s_memory_are_those_of_the_shard(quick: Results, methods: Results) -> None:
+    for inside in ("fsdp", "ddp"):
+        assert torch.equal(agents(methods, f"host rows {inside}"), agents(quick, f"sparse walk {inside}"))
 
 
 def test_uneven_and_empty_shards_and_parameters_left_whole(quick: Results) -> None:
