@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import docom
 import group_agents as gang
@@ -273,40 +276,49 @@ def test_a_state_as_tensors_and_back() -> None:
         parsed(torch.tensor(list(b"[]"), dtype=torch.uint8))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_one_agent_of_one_rank_on_a_gpu(tmp_path: Path) -> None:
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_one_agent_of_one_rank(kind: str, tmp_path: Path) -> None:
+    if kind == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU here")
     store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
+    dist.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=0, world_size=1)
     try:
-        mesh = init_device_mesh("cuda", (1, 1), mesh_dim_names=gang.NAMES)
-        found = []
-        for sharded in (False, True):
-            torch.manual_seed(0)
-            model = nn.Linear(64, 32).cuda()
-            if sharded:
-                fully_shard(model, mesh=mesh["ranks"])
-            inner = torch.optim.AdamW(model.parameters(), lr=0.1)
-            opt = Decentralized(
-                model.parameters(),
-                docom.ChocoSGD(lr=1.0, gamma=0.5),
-                compressor="topk:0.1",
-                mesh=mesh,
-                inner=inner,
-                every=2,
-            )
-            for _ in range(4):
-                opt.zero_grad()
-                model(torch.ones(3, 64, device="cuda")).square().sum().backward()
-                opt.step()
-            assert opt._agent is not None
-            assert all(row.is_cuda for row in opt._agent.state.rows().values())
-            opt.save(tmp_path / f"{sharded}")
-            opt.load(tmp_path / "False")
-            found.append(torch.cat([gang.whole(p.detach()).flatten() for p in model.parameters()]))
-        assert torch.equal(*found)
+        mesh = init_device_mesh(kind, (1, 1), mesh_dim_names=gang.NAMES)
+        found = [trained_alone(mesh, sharded, tmp_path) for sharded in (False, True)]
     finally:
         dist.destroy_process_group()
+    for before, after in found:
+        assert torch.equal(before, found[0][0])
+        assert torch.equal(after, found[0][0])
+
+
+def trained_alone(mesh: DeviceMesh, sharded: bool, folder: Path) -> tuple[Tensor, Tensor]:
+    """A model after some steps; and another one to which the state of the unsharded one was given."""
+    models = []
+    for new in (False, True):
+        torch.manual_seed(int(new))
+        model = nn.Linear(64, 32).to(mesh.device_type)
+        if sharded:
+            fully_shard(model, mesh=mesh["ranks"])
+        inner = torch.optim.AdamW(model.parameters(), lr=0.1)
+        opt = Decentralized(
+            model.parameters(),
+            docom.ChocoSGD(lr=1.0, gamma=0.5),
+            compressor="topk:0.1",
+            mesh=mesh,
+            inner=inner,
+            every=2,
+        )
+        if new:
+            opt.load(folder / "False")
+        for _ in range(0 if new else 5):
+            opt.zero_grad()
+            model(torch.ones(3, 64, device=mesh.device_type)).square().sum().backward()
+            opt.step()
+        assert opt._agent is not None
+        assert all(row.device.type == mesh.device_type for row in opt._agent.state.rows().values())
+        assert all(row.device.type == mesh.device_type for row in opt._agent.channels.rows().values())
+        if not new:
+            opt.save(folder / f"{sharded}")
+        models.append(gang.row_of(model))
+    return models[0], models[1]
