@@ -184,7 +184,13 @@ class Experiment:
             return gradients
         method = self.algorithm
         return LocalSteps(
-            gradients, self.inner, self.local_steps, self.overlap, method.corrects, method.random_phases, counted
+            gradients,
+            self.inner,
+            self.local_steps,
+            self.overlap,
+            method.inner_mean is not None,
+            method.random_phases,
+            counted,
         )
 
     def _rehearse(self) -> None:

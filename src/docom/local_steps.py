@@ -4,7 +4,7 @@ Between two messages agent i walks from its model ``x_i`` along its own gradient
 takes the place of the gradient in any method with one gradient per step; its ``lr`` is then the outer step size, 1 the plain one.
 
 Methods that correct the drift of local steps (`Algorithm.corrects`) hand over a row for each agent, which is added to every
-inner gradient, after clipping. They get the mean of these corrected gradients in addition.
+inner gradient, after clipping. Some of them get the mean of these corrected gradients in addition.
 
 With ``overlap = tau`` the first tau inner steps of a round are taken while its messages travel: they start where the last
 round's inner steps ended, and the difference to the new model is added when the messages have arrived.
@@ -35,7 +35,7 @@ class LocalSteps:
     oracle: of the gradients in inner steps; their batches are numbered by inner steps.
     steps: of every agent of the problem between two messages. Where they differ, each agent's pseudo-gradient is scaled by the
         mean number of steps over its own, so that an agent that takes more of them does not count for more.
-    corrects: whether the method corrects inner gradients and wants their mean.
+    wants_mean: whether the method wants the mean of the corrected inner gradients.
     random_phases: the number of steps of every round is drawn, the same for all agents, with mean ``steps``.
     counted: the agents that take part, of which the samples are counted; by default all.
     """
@@ -48,12 +48,13 @@ class LocalSteps:
         inner: Inner,
         steps: Sequence[int],
         overlap: int = 0,
-        corrects: bool = False,
+        wants_mean: bool = False,
         random_phases: bool = False,
         counted: Sequence[int] | None = None,
     ) -> None:
         self.oracle, self.inner, self.problem, self.agents = oracle, inner, oracle.problem, oracle.agents
-        self.everyones, self.overlap, self.corrects, self.random_phases = list(steps), overlap, corrects, random_phases
+        self.everyones, self.overlap, self.random_phases = list(steps), overlap, random_phases
+        self.wants_mean = wants_mean
         self.samples = 0
         self.path = 0.0
         self._mine = [self.everyones[agent] for agent in self.agents.tolist()]
@@ -85,7 +86,7 @@ class LocalSteps:
     def _make_room(self, x0: Tensor) -> None:
         self.y = x0.clone()
         self.end = x0.clone() if self.overlap else None
-        self.total = torch.zeros_like(x0) if self.corrects else None
+        self.total = torch.zeros_like(x0) if self.wants_mean else None
         self.stepper = self.inner.over(self.y, self.problem.layout, apart=self._unequal)
 
     def begin(self, x: Tensor) -> None:
@@ -97,7 +98,7 @@ class LocalSteps:
 
     def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.joined`: an agent that joins has not walked yet."""
-        return [torch.zeros_like(x)] * (2 if self.corrects else 1)
+        return [torch.zeros_like(x)] * (2 if self.wants_mean else 1)
 
     def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
         """See `Oracle.go_ahead`: the inner steps of a round that do not wait for its messages."""

@@ -141,10 +141,12 @@ class Algorithm(ABC):
     compares_models: ClassVar[bool] = False
     # The rows that hold models: weight decay without an inner optimizer scales all of them.
     models: ClassVar[tuple[str, ...]] = ("x",)
-    # The method sets `state.correction`, which removes the drift of local steps where agents have different data. It is
-    # given two rows: the pseudo-gradient and the mean of the corrected inner gradients. Its `absorb` only keeps them; it
-    # is called after `init` too. Without local steps both are the corrected gradient.
+    # The method sets `state.correction`, which removes the drift of local steps where agents have different data.
     corrects: ClassVar[bool] = False
+    # It is given two rows: the pseudo-gradient and the mean of the corrected inner gradients, which it keeps in the row of this
+    # name. Its `absorb` only keeps them; it is called after `init` too. Without local steps both are the corrected
+    # gradient. While local steps are taken and no message is under way, their sum may lie in that row.
+    inner_mean: ClassVar[str | None] = None
     # It divides by the inner step sizes (`hyper.path`), and so needs plain SGD and as many local steps at all agents.
     plain_inner: ClassVar[bool] = False
     # Agents do not wait for one another: it is run event by event; see `docom.algorithms.asynchronous`.

@@ -52,6 +52,7 @@ class CompressedKGT(Algorithm):
     conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
     conserved_channels: ClassVar[tuple[str, ...]] = ("correction",)
     corrects: ClassVar[bool] = True
+    inner_mean: ClassVar[str | None] = "z"
     facts: ClassVar[Facts] = Facts(
         paper="ours",
         messages="2 compressed",

@@ -46,6 +46,7 @@ class KGT(Algorithm):
     conserved: ClassVar[tuple[str, str | None] | None] = ("c", None)
     conserved_channels: ClassVar[tuple[str, ...]] = ("correction",)
     corrects: ClassVar[bool] = True
+    inner_mean: ClassVar[str | None] = "z"
     facts: ClassVar[Facts] = Facts(
         paper="Liu et al. 2023",
         messages="2",
@@ -63,11 +64,11 @@ class KGT(Algorithm):
 
     def advance(self, state: State, channels: Channels, hyper: Hyper) -> Pending[Tensor]:
         """Both gossips."""
-        x, c, z = state.x, state.c, state.z
+        x, c, g, z = state.x, state.c, state.g, state.z
         state.points, state.correction = (x,), c
-        learnt = channels["correction"].begin_mix(z).then(lambda mixed: combine(c, (1, c), (1, mixed), (-1, z)))
-        combine(x, (1, x), (-hyper.lr, state.g))
-        return learnt.also(channels["model"].begin_mix(x).then(x.copy_))
+        combine(x, (1, x), (-hyper.lr, g))  # g is free from here on, and one result is used before the other is made
+        learnt = channels["correction"].begin_mix(z, g).then(lambda mixed: combine(c, (1, c), (1, mixed), (-1, z)))
+        return learnt.also(channels["model"].begin_mix(x, g).then(x.copy_))
 
     def absorb(self, state: State, grads: Sequence[Tensor], channels: Channels, hyper: Hyper) -> None:
         """Keep the pseudo-gradient and the mean inner gradient for the next round."""

@@ -136,8 +136,8 @@ class Channel:
         """Like `push`, but returns before the message has arrived; until it is waited for, ``x`` must not change."""
         return Pending.of(self.push(x, damping))
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
-        """Like `mix`; see `begin_push`."""
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
+        """Like `mix`; see `begin_push`. room: rows, not those of ``x``, in which the result may be returned."""
         return Pending.of(self.mix(x))
 
     def begin_mean(self, x: Tensor) -> Pending[Tensor]:

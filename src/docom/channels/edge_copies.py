@@ -154,7 +154,7 @@ class EdgeCopiesChannel(Channel):
             self._begin(sent[torch.from_numpy(self.links.senders)], torch.zeros_like(x))
         return x + self.push(x)
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         return Pending.of(self.mix(x))
 

@@ -201,12 +201,12 @@ class UncompressedChannel(Channel):
         """See `Channel.mix`."""
         return self.begin_mix(x).wait()
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         self.inspect(x)
-        if self.mixed is None:
-            self.mixed = torch.empty_like(x)
-        out, by = self.mixed, self.by_round.mixing(self.rounds)
+        if room is None:
+            room = self.mixed = torch.empty_like(x) if self.mixed is None else self.mixed
+        out, by = room, self.by_round.mixing(self.rounds)
         sent = self.by_round.exchange(self.bound, x, self.place)
         self.count()
         return sent.then(lambda everyone: mix(out, everyone, by))

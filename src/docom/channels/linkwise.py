@@ -79,7 +79,7 @@ class LinkwiseChannel(Channel):
         """See `Channel.mix`."""
         return self.begin_mix(x).wait()
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         return self.begin_push(x).then(lambda gap: combine(torch.empty_like(x), (1, x), (1, gap)))
 

@@ -160,7 +160,7 @@ class ResendingChannel(CompressedChannel):
             return mix(torch.empty_like(x), x, self.whole)
         return x + gap
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         return Pending.of(self.mix(x))
 

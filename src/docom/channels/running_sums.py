@@ -76,7 +76,7 @@ class RunningSumsChannel(Channel):
         """See `Channel.push`: what an agent gets less what it has; there are no copies to damp."""
         return self.mix(x) - x
 
-    def begin_mix(self, x: Tensor) -> Pending[Tensor]:
+    def begin_mix(self, x: Tensor, room: Tensor | None = None) -> Pending[Tensor]:
         """See `Channel.begin_mix`."""
         return Pending.of(self.mix(x))
 

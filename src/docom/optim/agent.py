@@ -63,6 +63,15 @@ class Agent:
         """Where gradients are needed: at the model, and for some methods also at the previous one."""
         return self.state.points
 
+    @property
+    def free_row(self) -> Tensor | None:
+        """A row in which the walk may add up gradients while no message is under way, for methods that want their mean.
+
+        None where rows are put to rest.
+        """
+        name = self.algorithm.inner_mean
+        return None if name is None or self.resting is not None else getattr(self.state, name)
+
     def absorb(self, gradients: Sequence[Tensor]) -> None:
         """Take the gradients at `points`, all on one batch; or the pseudo-gradient, and what belongs to it."""
         self.wake()

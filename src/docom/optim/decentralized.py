@@ -249,7 +249,7 @@ class Decentralized(Optimizer):
             self._agent.advance(rate)
             self._team.after_step(self._agent, inf)
             x = self._agent.points[0]
-            walk.begin(begun(self._flat, x, x))
+            walk.begin(begun(self._flat, x, x), self._agent.free_row)
             self._agent.rest()
             self._statistics.mix()
 

@@ -41,7 +41,7 @@ class Walk:
         self, inner: Optimizer, every: int | str, overlap: int, algorithm: Algorithm, team: Team, ranks: Ranks
     ) -> None:
         self.inner, self.every, self.overlap, self.team, self.ranks = inner, every, overlap, team, ranks
-        self.corrects = algorithm.corrects
+        self.wants_mean = algorithm.inner_mean is not None
         self.seconds = check_every(every)
         said = team.words(str(every))
         if len({text.isdigit() for text in said}) > 1:
@@ -83,12 +83,12 @@ class Walk:
             return self.ranks.first_s(time.monotonic() - self._began >= self.seconds)
         return self.taken >= int(self.every)
 
-    def begin(self, start: Tensor) -> None:
-        """Start a round at this row, which the parameters hold."""
+    def begin(self, start: Tensor, free: Tensor | None = None) -> None:
+        """Start a round at this row, which the parameters hold. free: a row in which gradients may be added up."""
         self.start, self.taken, self.rates = start, 0, [0.0] * len(self.rates)
         self._began = time.monotonic()
-        if self.corrects:
-            self.total = torch.zeros_like(start)
+        if self.wants_mean:
+            self.total = torch.zeros_like(start) if free is None else free.zero_()
 
     def step(
         self, flat: Flat, closure: Callable[[], Any] | None, correction: Tensor | None, scale: Tensor | None
@@ -143,7 +143,7 @@ class Walk:
         if self.total is None:
             return [delta]
         share = torch.tensor([[1 / taken]], dtype=delta.dtype, device=delta.device)
-        return [delta, self.total * share]
+        return [delta, self.total.mul_(share)]
 
     def leave(self, arriving: Pending[Any] | None, flat: Flat, correction: Tensor | None) -> None:
         """Messages are under way, and the walk goes on from where it is."""

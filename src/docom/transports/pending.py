@@ -57,14 +57,14 @@ class Pending(Generic[T]):
 
         Ask whenever there is time, at any moment: what is done with the result is done in `wait`.
         """
-        if self._finish is None or self._ready is None:
-            return self._finish is None or not self.under_way
-        return self._ready()
+        if self._finish is None:
+            return True
+        return not self.under_way if self._ready is None else self._ready()
 
     def wait(self) -> T:
         """The result. Waits the first time only."""
         if self._finish is not None:
-            finish, self._finish = self._finish, None  # the memory it refers to is freed after it has run
+            finish, self._finish, self._ready = self._finish, None, None  # what they refer to is freed after it has run
             self._result = finish()
             self.under_way = False
         return cast(T, self._result)
