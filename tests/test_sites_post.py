@@ -92,6 +92,21 @@ def test_messages_travel_along_links_and_to_everybody(tmp_path: Path, posts: lis
         assert not any(post.exchange.counts[why] for why in refused)
 
 
+def test_a_trade_tells_when_everything_is_there(tmp_path: Path, posts: list[SitePost]) -> None:
+    path = federation(tmp_path, NAMES[:2], topology="complete")
+    posts += [SitePost(site) for site in all_sites(path, NAMES[:2])]
+    first, second = posts
+    early = first.trade({1: b"early"}, {1: 4})
+    assert not early.ready(), "nothing was sent yet"
+    assert bytes(second.trade({0: b"late"}, {0: 5}).wait()[0]) == b"early"
+    until = time.monotonic() + 60
+    while not early.ready():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert early.ready(), "asking takes nothing"
+    assert bytes(early.wait()[1]) == b"late"
+
+
 def test_only_sites_that_are_reached_listen_and_only_where_asked(tmp_path: Path, posts: list[SitePost]) -> None:
     import psutil
 

@@ -130,10 +130,14 @@ class SitePost(Post):
             numbers = {other: self._number(other) for other in sizes}
             found.wake()
 
+        def ready() -> bool:
+            with found.lock:
+                return all(self.exchange.peers[other].inbox.has(number) for other, number in numbers.items())
+
         def finish() -> dict[int, memoryview]:
             return {other: memoryview(self._receive(found, other, numbers[other], sizes[other])) for other in sizes}
 
-        return Pending(finish)
+        return Pending(finish, ready=ready)
 
     def add_up(self, values: Tensor) -> None:
         """See `Post.add_up`: every site adds all tensors in the order of the members."""

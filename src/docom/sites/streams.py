@@ -215,6 +215,10 @@ class Inbox:
             self._parts, self._next = [], self._next + 1
         return None
 
+    def has(self, number: int) -> bool:
+        """Whether `take` would return the message with this number."""
+        return number in self._whole
+
     def take(self, number: int) -> bytes | None:
         """The message with this number, which is not kept after that; None if it has not arrived."""
         if number not in self._whole:
