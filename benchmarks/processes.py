@@ -88,6 +88,7 @@ def work(steps: int, warm_up: int) -> None:
     clock.watch(ProblemOracle, "_computed", "gradients")
     clock.watch(CompressedChannel, "push", "compression")
     clock.watch(TorchPost, "_wait", "waiting")
+    clock.watch(TorchPost, "_await", "waiting")
     team.words("ready")
     times, before = [], time.process_time()
     for _ in range(steps):

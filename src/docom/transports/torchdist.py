@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from docom.transports.lines import Inbox, LineLost, Lines, opened
 from docom.transports.pending import Pending
 from docom.transports.post import Post, RanksLost
 
@@ -26,7 +27,8 @@ class TorchPost(Post):
     """Point-to-point buffers within a process group; ranks are those within the group.
 
     For each other process one thread waits for its buffers, so that docom sets the deadline: gloo's own timeout also closes
-    links that work, and its waits cannot be interrupted.
+    links that work, and its waits cannot be interrupted. Small messages to processes of the same machine go by streams of
+    their own, see `docom.transports.lines`.
 
     group: the processes.
     peer_timeout: the longest time, in seconds, to wait for a buffer from another process.
@@ -49,9 +51,24 @@ class TorchPost(Post):
         # Held until the next collective operation: gloo's thread lets go of it some time after it is complete, and if that
         # were the last reference to the tensor while the interpreter ends, the process would abort.
         self._last_together: tuple[Any, Tensor] | None = None
+        self._lines = Lines({})
+
+    def connect(self, ranks: Sequence[int]) -> None:
+        """See `Post.connect`."""
+        if self.device.type == "cpu":
+            self._lines.close()
+            self._lines = opened(self.rank, self.world, ranks, self._told)
+
+    def _told(self, own: bytes) -> list[bytes]:
+        """What every process says, by rank."""
+        everyone = torch.zeros(self.world, len(own), dtype=torch.uint8)
+        everyone[self.rank] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        self.add_up(everyone)
+        return [bytes(row.tolist()) for row in everyone]
 
     def close(self) -> None:
         """See `Post.close`."""
+        self._lines.close()
         if self.closes and dist.is_initialized():
             dist.destroy_process_group(self.group)
 
@@ -85,6 +102,37 @@ class TorchPost(Post):
         self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool = False
     ) -> Pending[dict[int, memoryview]]:
         """See `Post.trade`."""
+        near = {other: data for other, data in outgoing.items() if self._lines.carries(other, len(data))}
+        coming = {other: size for other, size in sizes.items() if self._lines.carries(other, size)}
+        arriving = self._lines.begin(near, coming)
+        far = {other: data for other, data in outgoing.items() if other not in near}
+        rest = {other: size for other, size in sizes.items() if other not in coming}
+        by_torch = self._trade(far, rest, along_edges) if far or rest else None
+
+        def finish() -> dict[int, memoryview]:
+            self._await(arriving, list(near))
+            found = {} if by_torch is None else by_torch.wait()
+            return found | {other: memoryview(inbox.data) for other, inbox in arriving.items()}
+
+        return Pending(finish)
+
+    def _await(self, arriving: Mapping[int, Inbox], receivers: Sequence[int]) -> None:
+        """Wait for what goes by streams."""
+        deadline = time.monotonic() + self.peer_timeout
+        try:
+            late = self._lines.wait(arriving, receivers, lambda: min(deadline, self.leave_by))
+        except LineLost as error:
+            raise RanksLost([error.rank], str(error)) from None
+        if late:
+            raise RanksLost(late, self._patience(deadline))
+
+    def _patience(self, deadline: float) -> str:
+        return f"no message{f' for {self.peer_timeout:g} s' if self.leave_by > deadline else ''}"
+
+    def _trade(
+        self, outgoing: Mapping[int, bytes], sizes: Mapping[int, int], along_edges: bool
+    ) -> Pending[dict[int, memoryview]]:
+        """The same by torch."""
         self._recycle()
         inboxes = {other: self._inbox(other, size) for other, size in sizes.items()}
         outboxes = {
@@ -146,8 +194,7 @@ class TorchPost(Post):
         while pending:
             left = min(deadline, self.leave_by) - time.monotonic()
             if left <= 0:
-                patience = f" for {self.peer_timeout:g} s" if self.leave_by > deadline else ""
-                raise RanksLost(pending, f"no message{patience}")
+                raise RanksLost(pending, self._patience(deadline))
             try:
                 answer = answers.get(timeout=min(left, LONGEST_NAP))
             except queue.Empty:
