@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import docom
 from docom.optim import Decentralized
+from docom.optim.ranks import local
 
 STEPS, BREAK = 5, 3
 NAMES = ("agents", "ranks")
@@ -165,6 +167,21 @@ def continued(method: str, mesh: DeviceMesh, inside: str, place: Path) -> Run:
     run = Run(method, mesh, inside, seed=9)
     run.opt.load(place)
     return run
+
+
+def run_by_dcp(pairs: DeviceMesh, folder: Path, out: dict[str, Any]) -> None:
+    """The state through a user's own calls of torch.distributed.checkpoint."""
+    run = Run("sparse walk", pairs, "fsdp").train(range(BREAK))
+    place, group = str(folder / f"dcp {run.opt.agent}"), pairs["ranks"].get_group()
+    state = run.opt.state_dict()
+    saved = {name: tensor.clone() for name, tensor in state.items()}
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(place, save_distributed=True), process_group=group)
+    out["by dcp on"] = run.train(range(BREAK, STEPS)).row()
+    found = run.opt.state_dict()
+    dcp.load(found, storage_reader=dcp.HuggingFaceStorageReader(place), process_group=group)
+    out["by dcp"] = all(torch.equal(local(found[name]), local(saved[name])) for name in saved)
+    run.opt.load_state_dict(found)
+    out["by dcp again"] = run.train(range(BREAK, STEPS)).row()
 
 
 class Uneven(nn.Module):
@@ -334,6 +351,7 @@ def main() -> None:
         run_alone(ALONE[1:], out)
     else:
         run_resumed(RESUMED[1:], pairs, ones, folder, out)
+        run_by_dcp(pairs, folder, out)
     torch.save(out, folder / f"rank-{os.environ['RANK']}.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -163,6 +163,12 @@ def test_rows_in_the_host_s_memory_are_those_of_the_shard(quick: Results, method
         assert torch.equal(agents(methods, f"host rows {inside}"), agents(quick, f"sparse walk {inside}"))
 
 
+@pytest.mark.slow
+def test_a_state_through_the_user_s_own_calls_of_dcp(resumed: Results) -> None:
+    assert [result["by dcp"] for result in resumed] == [True] * 4
+    assert torch.equal(agents(resumed, "by dcp again"), agents(resumed, "by dcp on"))
+
+
 def test_uneven_and_empty_shards_and_parameters_left_whole(quick: Results) -> None:
     sharded, replicated = agents(quick, "uneven fsdp"), agents(quick, "uneven whole")
     assert torch.equal(sharded, replicated)

@@ -35,10 +35,13 @@ class Division:
         self.everything: list[Tensor] = [p for group in groups for p in group["params"]]
 
     def to_tensors(self, state: dict[str, Any]) -> dict[str, Tensor]:
-        """The state as tensors by name."""
+        """The state as tensors by name; all ranks call this, and have the same text."""
         tensors: dict[str, Tensor] = {}
         about = {"format": FORMAT, "ranks": self.ranks.count, "state": self._take_apart(state, "", tensors)}
-        return {ABOUT: torch.tensor(list(json.dumps(about).encode()), dtype=torch.uint8)} | tensors
+        text = self.ranks.team.words(json.dumps(about))[0].encode()
+        # Filled up, so that DCP can read it over that of another moment, whose counters have other lengths.
+        padded = bytearray(text.ljust(1 << len(text).bit_length()))
+        return {ABOUT: torch.frombuffer(padded, dtype=torch.uint8)} | tensors
 
     def from_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """The inverse, without what starts again."""
