@@ -221,11 +221,8 @@ class LocalSteps:
         self.path = self._rates if self._count == mean else self._rates / self._count * mean
         delta = combine(torch.empty_like(x), (1, x), (-1, self.y))
         if self._unequal:
-            delta.mul_(torch.tensor([[mean / count] for count in mine], dtype=x.dtype, device=x.device))
-        if self.total is None:
-            return [delta]
-        shares = torch.tensor([[1 / count] for count in mine], dtype=x.dtype, device=x.device)
-        return [delta, self.total * shares]
+            _scale(delta, [mean / count for count in mine])
+        return [delta] if self.total is None else [delta, _scale(self.total, [1 / count for count in mine])]
 
     def _samples(self, counts: Sequence[int]) -> int:
         batch = self.oracle.batch_size
@@ -247,6 +244,13 @@ class LocalSteps:
         if self.overlap:
             self.y.copy_(rows["y"])
         self.stepper.load({name.removeprefix("inner."): row for name, row in rows.items() if name.startswith("inner.")})
+
+
+def _scale(rows: Tensor, factors: list[float]) -> Tensor:
+    """Multiply every row by its factor; if all are equal, the host need not wait for a GPU."""
+    if len(set(factors)) == 1:
+        return rows.mul_(factors[0])
+    return rows.mul_(torch.tensor(factors, dtype=rows.dtype, device=rows.device).unsqueeze(1))
 
 
 def check_steps(given: object, agents: int | None) -> list[int]:
