@@ -8,7 +8,7 @@ What the clock is told: the rate of every line; the processor time that a step o
 of it for each host; and what a message has beside its values, as counted at the interfaces. In addition two facts of that
 machine:
 
-* eight hosts share two cores, so that a step takes at least half of the processor time of all of them;
+* eight hosts share two cores: a host that could go on may have to wait until a core is free;
 * a token bucket lets 16 kB pass at once, which makes the first step after a rest shorter.
 """
 
@@ -124,11 +124,27 @@ def _reductions(hook: str, problem: Problem) -> list[float]:
 
 def forecast(row: Row, processor: float, problem: Problem) -> float:
     """Seconds of a step. processor: seconds of all hosts together."""
-    seconds = priced(row, processor / AGENTS, problem)
-    waits = seconds - processor / AGENTS
+    works = processor / AGENTS
+    waits = max(0.0, priced(row, works, problem) - works)
     rate = 1e6 * (UNEVEN.get(row["case"], {}).get("slow_line") or row["megabits"])
-    saved = min(8 * BUCKET / rate / row["steps"], max(0.0, waits))
-    return max(seconds - saved, processor / CORES)
+    return on_shared_cores(works, waits - min(8 * BUCKET / rate / row["steps"], waits))
+
+
+def on_shared_cores(works: float, waits: float) -> float:
+    """Seconds of a step in which every host computes for ``works`` seconds and waits for lines for ``waits``.
+
+    The closed queue of hosts and cores, whose mean does not depend on how works and waits are distributed or divided, if hosts
+    do not depend on one another: of the 8 hosts k are with the cores with a probability in proportion to
+    ``prod_{i <= k} ((8 - i + 1) / waits) / (min(i, 2) / works)``. Where waits are long that is the sum of both, where they are
+    short the processor time of all hosts divided by the cores.
+    """
+    if waits <= 0:
+        return max(works, works * AGENTS / CORES)
+    weights = [1.0]
+    for hosts in range(1, AGENTS + 1):
+        weights.append(weights[-1] * (AGENTS - hosts + 1) / waits * works / min(hosts, CORES))
+    busy = sum(weight * min(hosts, CORES) for hosts, weight in enumerate(weights)) / sum(weights)
+    return works * AGENTS / busy
 
 
 def forecasts(measured: dict[str, Any]) -> list[Row]:

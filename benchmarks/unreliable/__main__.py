@@ -28,9 +28,7 @@ def main() -> None:
     what.add_argument("--slow-agent", action="store_true", help="what one slow agent of eight costs; needs MNIST")
     what.add_argument("--page", action="store_true", help="only write the tables of what was measured")
     what.add_argument("--memory", type=int, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--methods", help="of the table of methods, only these, separated by commas; the others stay as they are"
-    )
+    parser.add_argument("--methods", help="only these, separated by commas; what was measured of others stays")
     parser.add_argument("--data", default="data", help="the folder with MNIST (default: %(default)s)")
     parser.add_argument("--agents", type=int, default=1000, help="for --speed (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=30, help="of ten steps, for --speed (default: %(default)s)")
@@ -42,9 +40,9 @@ def main() -> None:
         keep("speed", speed.speed(given.agents, given.blocks))
         keep("memory", _memory(10 * given.agents))
     elif given.slow_agent:
-        keep("slow_agent", slow_agent.measure(given.data))
+        keep("slow_agent", slow_agent.measure(given.data, read().get("slow_agent", []), _names(given.methods)))
     elif not given.page:
-        found = survival.survival(given.methods.split(",") if given.methods else survival.METHODS)
+        found = survival.survival(_names(given.methods) or survival.METHODS)
         before = {row["method"]: row for row in read().get("survival", [])}
         rows = before | {row["method"]: row for row in found}
         keep("survival", [rows[name] for name in survival.METHODS if name in rows])
@@ -56,6 +54,10 @@ def _memory(agents: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.unreliable", "--memory", str(agents)]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT).stdout)
     return found
+
+
+def _names(given: str | None) -> list[str]:
+    return given.split(",") if given else []
 
 
 def read() -> dict[str, Any]:

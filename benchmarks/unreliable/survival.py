@@ -86,7 +86,7 @@ def method_of(name: str, size: float, curvature: float, gamma: float = GAMMA) ->
 def error_of(training: Training, optimum: Optimum) -> float:
     """The largest distance of an agent that takes part from the optimum of all that do."""
     members = list(getattr(training, "members", range(AGENTS)))
-    return float((training.algorithm.iterate(training.state) - optimum(members)).norm(dim=1).max())
+    return float((training.models() - optimum(members)).norm(dim=1).max())
 
 
 def run(name: str, size: float, condition: str, steps: int, gamma: float = GAMMA) -> Seen:
