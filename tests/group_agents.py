@@ -21,6 +21,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
 
 import docom
 from docom.optim import Decentralized
@@ -36,6 +37,7 @@ METHODS: dict[str, tuple[docom.Algorithm, dict[str, Any]]] = {
     "low rank": (docom.ChocoSGD(lr=0.1, gamma=0.3), {"compressor": "lowrank:1"}),
     "auto": (docom.MoTEF(lr=0.1, gamma="auto", beta=0.1), {"compressor": "topk:0.1"}),
     "walk": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2}),
+    "overlap": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 3, "overlap": 1}),
     "corrected": (docom.CompressedKGT(gamma=0.5), {"every": 2}),
     "sparse walk": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2, "compressor": "topk:0.1"}),
     "host rows": (docom.ChocoSGD(lr=1.0, gamma=0.5), {"every": 2, "compressor": "topk:0.1", "rows": "host"}),
@@ -43,10 +45,10 @@ METHODS: dict[str, tuple[docom.Algorithm, dict[str, Any]]] = {
     "fragments": (docom.StreamingDiLoCo(fragments=2), {"every": 1, "compressor": "mean-lowrank:1"}),
 }
 
-QUICK = ("docom", "sparse walk")
+QUICK = ("sparse walk",)
 ALONE = ("sparse walk", "docom", "quantized")
 PATH = Path(__file__).parents[1] / "examples" / "fsdp_agents.py"
-RESUMED = ("walk", "docom", "corrected", "sparse walk", "low rank", "fragments", "bf16 rows")
+RESUMED = ("walk", "docom", "corrected", "sparse walk", "low rank", "fragments", "bf16 rows", "overlap")
 
 
 def example() -> ModuleType:
@@ -196,9 +198,14 @@ class Uneven(nn.Module):
         return (self.scale * self.last(self.second(self.first(inputs).tanh()).tanh())).square().mean()
 
 
+def by_columns(parameter: nn.Parameter) -> Shard:
+    """Matrices with an even number of columns are divided along these."""
+    return Shard(1 if parameter.dim() == 2 and parameter.shape[1] % 2 == 0 else 0)
+
+
 def run_uneven(pairs: DeviceMesh, ones: DeviceMesh | None, folder: Path, out: dict[str, Any]) -> None:
     """Uneven and empty shards, and parameters that FSDP2 leaves whole (a scalar, a bias) beside sharded ones."""
-    for inside, mesh in (("fsdp", pairs), ("whole", pairs), ("one", ones)):
+    for inside, mesh in (("fsdp", pairs), ("columns", pairs), ("whole", pairs), ("one", ones)):
         if mesh is None:
             continue
 
@@ -207,6 +214,8 @@ def run_uneven(pairs: DeviceMesh, ones: DeviceMesh | None, folder: Path, out: di
             model = Uneven()
             if inside == "fsdp":
                 fully_shard(model, mesh=mesh["ranks"], ignored_params={model.scale, model.second.bias})
+            if inside == "columns":
+                fully_shard(model, mesh=mesh["ranks"], ignored_params={model.scale}, shard_placement_fn=by_columns)
             groups = [
                 {"params": [p for p in model.parameters() if p is not model.scale]}, {"params": [model.scale], "lr": 0.03}
             ]  # fmt: skip
@@ -218,7 +227,7 @@ def run_uneven(pairs: DeviceMesh, ones: DeviceMesh | None, folder: Path, out: di
             if draw == 3:
                 opt.save(folder / inside)
                 model, opt = new()
-                opt.load(folder / inside)
+                opt.load(folder / ("fsdp" if inside == "columns" else inside))
             draws = torch.Generator().manual_seed(10 * opt.agent + draw)
             inputs = torch.randn(6, 4, generator=draws)
 

@@ -28,7 +28,7 @@ from docom.optim.resharding import ABOUT, Division, parsed
 from launching import finish, torchrun
 
 Results = list[dict[str, Any]]
-WHOLE = ("docom", "walk", "corrected")  # whose messages are whole vectors, the same however they are divided
+WHOLE = ("docom", "walk", "overlap", "corrected")  # whose messages are whole vectors, the same however they are divided
 
 
 def left_by(what: str, folder: Path) -> Results:
@@ -173,6 +173,7 @@ def test_uneven_and_empty_shards_and_parameters_left_whole(quick: Results) -> No
     sharded, replicated = agents(quick, "uneven fsdp"), agents(quick, "uneven whole")
     assert torch.equal(sharded, replicated)
     assert torch.equal(sharded, of_one(quick, "uneven one"))
+    assert torch.equal(sharded, agents(quick, "uneven columns"))
     assert not torch.equal(sharded[0], sharded[1])
     numbers = [result["uneven fsdp numbers"] for result in quick]
     assert numbers == [2 * 4 + 2 + 3 * 3 + 3 + 5 + 1 + 1, 4 + 1 + 2 * 3 + 2] * 2
