@@ -114,3 +114,15 @@ def test_strangers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_elsewhere_there_are_no_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_listener", lambda password: None)
     assert [end.lines for end in together(2, lambda rank: [1 - rank])] == [{}, {}]
+
+
+def test_what_is_there_can_be_asked_without_waiting() -> None:
+    one, other = together(2, lambda rank: [1 - rank])
+    arriving = other.begin({}, {0: 3})
+    assert other.unfinished(arriving, [0]) == {0}
+    one.begin({1: b"abc"}, {})
+    assert one.unfinished({}, [1]) == set(), "it has left"
+    assert other.unfinished(arriving, [0]) == set()
+    assert bytes(arriving[0].data) == b"abc"
+    for line in (one, other):
+        line.close()

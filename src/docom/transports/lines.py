@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +103,16 @@ class Lines:
                 self.lines[rank].progress()
         return inboxes
 
+    def unfinished(self, inboxes: Mapping[int, Inbox], among: Iterable[int]) -> set[int]:
+        """The ranks whose message is not here, or has not left, after what is possible without waiting."""
+        found = set()
+        for rank in sorted(among):
+            line = self.lines[rank]
+            line.progress()
+            if line.unsent or (rank in inboxes and not inboxes[rank].full):
+                found.add(rank)
+        return found
+
     def wait(self, inboxes: Mapping[int, Inbox], receivers: Sequence[int], until: Callable[[], float]) -> set[int]:
         """Wait until the messages have arrived and been sent; the ranks for which the time was too short.
 
@@ -110,11 +120,7 @@ class Lines:
         """
         pending = inboxes.keys() | set(receivers)
         while True:
-            for rank in sorted(pending):
-                line = self.lines[rank]
-                line.progress()
-                if not line.unsent and (rank not in inboxes or inboxes[rank].full):
-                    pending.discard(rank)
+            pending = self.unfinished(inboxes, pending)
             left = until() - time.monotonic()
             if not pending or left <= 0:
                 return pending

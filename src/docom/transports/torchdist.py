@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import torch
@@ -109,20 +109,23 @@ class TorchPost(Post):
         rest = {other: size for other, size in sizes.items() if other not in coming}
         by_torch = self._trade(far, rest, along_edges) if far or rest else None
 
+        def ready() -> bool:
+            with _naming():
+                late = self._lines.unfinished(arriving, arriving.keys() | near.keys())
+            return not late and (by_torch is None or by_torch.ready())
+
         def finish() -> dict[int, memoryview]:
             self._await(arriving, list(near))
             found = {} if by_torch is None else by_torch.wait()
             return found | {other: memoryview(inbox.data) for other, inbox in arriving.items()}
 
-        return Pending(finish)
+        return Pending(finish, ready=ready)
 
     def _await(self, arriving: Mapping[int, Inbox], receivers: Sequence[int]) -> None:
         """Wait for what goes by streams."""
         deadline = time.monotonic() + self.peer_timeout
-        try:
+        with _naming():
             late = self._lines.wait(arriving, receivers, lambda: min(deadline, self.leave_by))
-        except LineLost as error:
-            raise RanksLost([error.rank], str(error)) from None
         if late:
             raise RanksLost(late, self._patience(deadline))
 
@@ -226,6 +229,15 @@ class TorchPost(Post):
         for other, inbox in self._read:
             self._free.setdefault((other, len(inbox)), []).append(inbox)
         self._read.clear()
+
+
+@contextmanager
+def _naming() -> Iterator[None]:
+    """Report the loss of a stream as that of the process at its other end."""
+    try:
+        yield
+    except LineLost as error:
+        raise RanksLost([error.rank], str(error)) from None
 
 
 def _wait_for(other: int, tasks: queue.SimpleQueue[Any]) -> None:
