@@ -6,12 +6,14 @@ Gangs of four processes run everything (`group_agents.py`); the tests look at wh
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -19,9 +21,11 @@ from torch.distributed.fsdp import fully_shard
 import docom
 import group_agents as gang
 from docom import rng, wire
+from docom.checkpoint import CheckpointError, seal
 from docom.compressors import parse
 from docom.layout import Layout
 from docom.optim import Decentralized
+from docom.optim.agent_files import AgentFiles, write
 from docom.optim.parameters import Flat
 from docom.optim.ranks import Ranks, share, span
 from docom.optim.resharding import ABOUT, Division, parsed
@@ -243,6 +247,47 @@ def test_parts_are_those_of_torch() -> None:
             assert [span(side, position, count)[1] for position in range(count)][-1] == side
     scalar = torch.tensor(3.0)
     assert [share(scalar, position, 2).tolist() for position in range(2)] == [[3.0], []]
+
+
+def test_files_that_no_agent_has_written_are_refused(tmp_path: Path) -> None:
+    whole, half = torch.randn(4, 2), torch.randn(2, 2)
+    place = tmp_path / "agent-0"
+    write(place, {"x": whole}, Ranks())
+    files = AgentFiles(place, Ranks())
+    assert files.sizes == {"x": ((4, 2), torch.float32)}
+    assert torch.equal(files.read({"x": torch.zeros(4, 2)})["x"], whole)
+
+    name = "rank-0-of-1.safetensors"
+    late = json.dumps({"x": {"saved_offsets": [2, 0]}})
+    for data, said in {
+        b"no tensors at all": "header",
+        to_bytes({"x": half}, {"DCP_SHARDING_INFO": late}): "x is not complete in the files",
+        to_bytes({"y": half}, {"DCP_SHARDING_INFO": late}): "y",
+        to_bytes({"x": half}, {"DCP_SHARDING_INFO": "[1]"}): "indices",
+    }.items():
+        (place / name).write_bytes(data)
+        with pytest.raises(CheckpointError, match=r"bytes instead of|damaged"):
+            AgentFiles(place, Ranks())
+        sealed(place, [name])
+        with pytest.raises(CheckpointError, match=said):
+            AgentFiles(place, Ranks())
+    sealed(place, [])
+    with pytest.raises(CheckpointError, match="does not hold the files"):
+        AgentFiles(place, Ranks())
+    (place / "manifest.json").write_text("[]")
+    with pytest.raises(CheckpointError, match="another format"):
+        AgentFiles(place, Ranks())
+
+
+def sealed(folder: Path, names: list[str]) -> None:
+    """A manifest that fits these files."""
+    files = [
+        {"file": name, "bytes": len(data), "sha256": sha256(data).hexdigest()}
+        for name in names
+        for data in [(folder / name).read_bytes()]
+    ]
+    manifest = {"format": 1, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": seal(manifest)}))
 
 
 def test_ranks_draw_independently_and_the_first_as_an_agent_alone() -> None:

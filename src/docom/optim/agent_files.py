@@ -85,11 +85,13 @@ class AgentFiles:
     """
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
+        from safetensors import SafetensorError
+
         reason = ""
         try:
             _verify(folder, ranks)
             self.sizes = _sizes(folder)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
             reason = f"{folder.name}: {error}"
         if told := next(filter(None, ranks.team.words(reason)), None):
             raise CheckpointError(told)
