@@ -48,11 +48,11 @@ def test_schedules_are_repeatable_and_leave_enough_sites() -> None:
 
 
 def test_the_share_of_computing_counts_all_starts_and_no_waiting_for_the_end() -> None:
-    def totals(computing: float, waiting: float) -> dict[str, object]:
-        return {"kind": "totals", "computing": computing, "waiting": waiting}
+    def totals(round: int, computing: float, waiting: float) -> dict[str, object]:
+        return {"kind": "totals", "round": round, "computing": computing, "waiting": waiting}
 
-    first = [{"kind": "started"}, totals(1, 0.5), totals(4, 1)]
-    second = [{"kind": "started"}, totals(2, 1), totals(4, 1), {"kind": "done"}, totals(4, 50)]
+    first = [{"kind": "started"}, totals(0, 8, 0), totals(2, 9, 5), totals(5, 13, 6)]
+    second = [{"kind": "started"}, totals(5, 2, 1), totals(9, 6, 2), {"kind": "done"}, totals(9, 6, 50)]
     assert share_computing(first + second) == 0.8
     assert share_computing(first) == 0.8
 

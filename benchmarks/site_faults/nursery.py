@@ -32,6 +32,7 @@ def main() -> None:
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    warm_up()
     print("ready", flush=True)
     while True:
         ready, _, _ = select.select([sys.stdin, read], [], [])
@@ -70,6 +71,15 @@ def _start(words: list[str], said: Path, namespace: str | None, folder: Path, se
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def warm_up() -> None:
+    """What every site loads otherwise, which takes longer than all else at its start. No kernel may run before a fork."""
+    import networkx  # noqa: F401
+    import numba
+    import scipy.linalg  # noqa: F401
+
+    numba.njit(lambda number: number)(1)
 
 
 def enter(namespace: str) -> None:

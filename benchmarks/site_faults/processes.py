@@ -28,7 +28,7 @@ from docom.sites.now import read as read_now
 
 ROOT = Path(__file__).resolve().parents[2]
 # Data of the agents are nearly alike: the part of the optimum that a site which was killed for good had is not learnt again.
-PROBLEM = {"name": "least-squares", "features": 600, "samples": 4000, "spread": 0.1, "noise": 2.0}
+PROBLEM = {"name": "least-squares", "features": 400, "samples": 3000, "spread": 0.02, "noise": 2.0}
 LOOK = 0.1
 
 
@@ -40,10 +40,10 @@ class Plan:
     `benchmarks.site_faults.pace`). path: the sum of all inner step sizes. patience: see docs/sites.md, in seconds.
     """
 
-    rounds: int = 180
-    steps: int = 10
-    seconds: float = 0.04
-    patience: float = 1.5
+    rounds: int = 70
+    steps: int = 12
+    seconds: float = 0.1
+    patience: float = 1.2
     path: float = 10.0
 
     @property
@@ -143,7 +143,7 @@ class Sites:
         self.keys = [make_keys(name, folder / "keys")[1] for name in NAMES]
         self.settings = {
             "mode": "skip", "patience": plan.patience, "heartbeat": plan.patience / 4, "redial": 4 * plan.patience,
-            "gather": 300, "behind": 5, "places": len(NAMES),
+            "gather": 300, "behind": 3, "places": len(NAMES),
         }  # fmt: skip
         self.first = JOINS if joins else len(NAMES)  # sites that are there from the beginning
         self.gone: set[int] = set()
@@ -266,16 +266,21 @@ class Sites:
 
 
 def share_computing(events: Sequence[dict[str, Any]]) -> float:
-    """Seconds of computing over those of computing and waiting, of all starts of a site, until it had done its last round."""
-    starts: list[dict[str, Any]] = []
+    """Seconds of computing over those of computing and waiting, of all starts of a site, until it had done its last round.
+
+    A start counts from its first totals in a round on: what is before them is loading and waiting for all to be there.
+    """
+    computing = waiting = 0.0
+    first: dict[str, Any] | None = None
+    done = False
     for event in events:
-        if event["kind"] == "started":
-            starts.append({})
-        elif event["kind"] == "totals" and starts and "done" not in starts[-1]:
-            starts[-1] |= event
-        elif event["kind"] == "done" and starts:
-            starts[-1]["done"] = True
-    computing, waiting = (sum(float(start.get(kind, 0)) for start in starts) for kind in ("computing", "waiting"))
+        if event["kind"] in ("started", "done"):
+            first, done = None, event["kind"] == "done"
+        elif event["kind"] == "totals" and event["round"] > 0 and not done:
+            if first is not None:
+                computing += event["computing"] - first["computing"]
+                waiting += event["waiting"] - first["waiting"]
+            first = event
     return computing / max(computing + waiting, 1e-9)
 
 
