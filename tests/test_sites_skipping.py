@@ -15,8 +15,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docom.algorithms import KGT
 from docom.channels.linkwise import LinkwiseChannel
 from docom.cli.sites import configured
+from docom.experiment import Experiment
+from docom.inner import SGD
 from docom.loop import Training
 from docom.runner import execute
 from docom.sites import Site, journal, make_keys
@@ -25,6 +28,7 @@ from docom.sites.members_file import from_values, read
 from docom.sites.rereading import SAME, not_after
 from docom.sites.team import ApartTeam
 from launching import free_port
+from same_numbers import small_problem
 from sites import federation
 from test_sites_post import together
 
@@ -179,6 +183,28 @@ def test_one_is_killed_for_good_and_one_comes_back(tmp_path: Path) -> None:
     check_sums([team for team, _ in answers])
     before = max(record["loss_worst"] for _, outcome in answers for record in outcome.records[:1])
     assert max(final_losses(answers)) < 0.3 * before
+
+
+def test_a_site_that_takes_over_a_round_has_its_inner_step_sizes() -> None:
+    """Those of a schedule follow the round, and not how many inner steps the site itself has taken."""
+
+    def begun() -> Training:
+        inner = SGD(lr="steps:0.1,factor=0.1,at=20")
+        return Experiment(small_problem(), KGT(lr=1.0), batch_size=2, inner=inner, local_steps=3).begin()
+
+    jumps, all_steps = begun(), begun()
+    jumps.take_step()
+    jumps.jump(10)
+    for _ in range(10):
+        all_steps.take_step()
+    assert jumps.step == all_steps.step == 10
+    assert torch.equal(jumps.oracle.rows()["progress"][:, :2], all_steps.oracle.rows()["progress"][:, :2])
+    assert {name: channel.rounds for name, channel in jumps.channels.items()} == {
+        name: channel.rounds for name, channel in all_steps.channels.items()
+    }
+    for training in (jumps, all_steps):
+        training.take_step()
+    assert jumps.oracle.path == all_steps.oracle.path == pytest.approx(3 * 0.01)
 
 
 @pytest.mark.slow

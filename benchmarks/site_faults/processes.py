@@ -28,7 +28,7 @@ from docom.sites.now import read as read_now
 
 ROOT = Path(__file__).resolve().parents[2]
 # Data of the agents are nearly alike: the part of the optimum that a site which was killed for good had is not learnt again.
-PROBLEM = {"name": "least-squares", "features": 400, "samples": 3000, "spread": 0.02, "noise": 2.0}
+PROBLEM = {"name": "least-squares", "features": 200, "samples": 3000, "spread": 0.02, "noise": 2.0}
 LOOK = 0.1
 
 
@@ -47,6 +47,13 @@ class Plan:
     path: float = 10.0
 
     @property
+    def schedule(self) -> str:
+        """Inner step sizes: smaller after half, 65% and 80% of the run, where they have 57% of the path of the largest one."""
+        all_steps = self.rounds * self.steps
+        at = "/".join(str(round(share * all_steps)) for share in (0.5, 0.65, 0.8))
+        return f"steps:{self.path / (0.57 * all_steps):.5f},factor=0.3,at={at}"
+
+    @property
     def length(self) -> float:
         """Seconds that a site computes."""
         return self.rounds * self.steps * self.seconds
@@ -57,7 +64,7 @@ class Plan:
         return {
             "problem": PROBLEM, "algorithm": "k-gt", "compressor": "none", "hyper": {"lr": 1.0}, "steps": self.rounds,
             "eval_every": max(1, self.rounds // 10), "batch_size": 500, "local_steps": self.steps,
-            "inner": {"name": "sgd", "lr": round(self.path / (self.rounds * self.steps), 5)},
+            "inner": {"name": "sgd", "lr": self.schedule},
         }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from torchft.coordination import LighthouseServer
 from torchft.local_sgd import DiLoCo
 
 LIGHTHOUSE, STORE = 29510, 29511
-FEATURES, SAMPLES, SPREAD, NOISE, BATCH = 400, 3000, 0.02, 2.0, 500
+FEATURES, SAMPLES, SPREAD, NOISE, BATCH = 200, 3000, 0.02, 2.0, 500
 
 
 def data(rank: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -100,6 +100,12 @@ class LocalSteps:
         """See `Oracle.joined`: an agent that joins has not walked yet."""
         return [torch.zeros_like(x)] * (2 if self.wants_mean else 1)
 
+    def jump(self, step: int) -> None:
+        """See `Oracle.jump`: the inner step sizes and batches are those of the round, of which one is always ahead."""
+        if not self.random_phases:
+            each = max(self._counted)
+            self._before, self._done = step * each, (step + 1) * each
+
     def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
         """See `Oracle.go_ahead`: the inner steps of a round that do not wait for its messages."""
         if self.overlap:

@@ -73,6 +73,13 @@ class Training:
             algorithm.absorb(state, first, channels, hyper)
         return Training(algorithm, channels, oracle, state, seconds=perf_counter() - started, timeline=timeline)
 
+    def jump(self, step: int) -> None:
+        """Go on from a step that another agent has reached."""
+        self.step = step
+        self.oracle.jump(step)
+        for channel in self.channels.values():
+            channel.resume(step)
+
     def take_step(self) -> None:
         """One step of the algorithm."""
         started = perf_counter()

@@ -50,6 +50,9 @@ class Oracle(Protocol):
     def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
         """What `first` returns, for the agents of some rows only, which begin at ``x`` before this step."""
 
+    def jump(self, step: int) -> None:
+        """From now on it is step ``step``, which another agent has reached; what depends on the number of steps follows."""
+
     def go_ahead(self, correction: Tensor | None, arriving: Pending[Any] | None) -> None:
         """Do what need not wait for the message that is under way, and ask meanwhile whether that has arrived."""
 
@@ -126,6 +129,9 @@ class ProblemOracle:
 
     def begin(self, x: Tensor) -> None:
         """See `Oracle.begin`."""
+
+    def jump(self, step: int) -> None:
+        """See `Oracle.jump`: batches are named by their step."""
 
     def joined(self, rows: Sequence[int], x: Tensor, step: int, b0: int | str | None) -> list[Tensor]:
         """See `Oracle.joined`: on the batch of the step before, or on as many samples as `first` takes."""

@@ -117,6 +117,12 @@ class Agent:
         if arriving is not None:  # the user's next forward pass is at the model that the message makes
             arriving.wait()
 
+    def jump(self, step: int) -> None:
+        """Go on from a step that another agent has reached."""
+        self.step = step
+        for channel in self.channels.values():
+            channel.resume(step)
+
     def check(self) -> None:
         """Raise the error for numbers that are not finite on a GPU, which notes them and is read only now."""
         self._run(self.channels.check)

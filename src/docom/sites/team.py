@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from docom.algorithms import Algorithm
-from docom.channels import Channels
 from docom.sites.links import SiteLinks
 from docom.sites.post import SitePost
 from docom.sites.site import Site
@@ -139,9 +138,11 @@ class Steps(Protocol):
     """A run, or the agent of a training loop, between two steps."""
 
     algorithm: Algorithm
-    channels: Channels
     state: Any
     step: int
+
+    def jump(self, step: int) -> None:
+        """Go on from a step that another agent has reached."""
 
 
 def catch_up(training: Steps, row: Tensor, step: int) -> None:
@@ -151,9 +152,7 @@ def catch_up(training: Steps, row: Tensor, step: int) -> None:
         rows = training.state.rows()[name]
         rows.add_(jump)
     training.state.x.copy_(row)
-    training.step = step
-    for channel in training.channels.values():
-        channel.resume(step)
+    training.jump(step)
 
 
 def team_of(site: Site, note: Callable[[str], None] = lambda text: None) -> SiteTeam | ApartTeam:
