@@ -26,7 +26,7 @@ from benchmarks.site_faults.schedules import NAMES, Fault
 from benchmarks.slow_links.hosts import DEVICE, why_not
 
 PATIENCE = 5.0
-KILL, RESTART, CUT = Fault("kill", 1, 1 / 3), Fault("restart", 3, 0.5, 0.1), Fault("cut", 6, 0.25, 0.2)
+KILL, RESTART, CUT = Fault("kill", 1, 1 / 3), Fault("restart", 3, 0.5, 0.1), Fault("cut", 6, 0.25, 0.25)
 CASES = {"undisturbed": (), "killed": (KILL,), "restarted": (RESTART,), "cut": (CUT,), "all": (CUT, KILL, RESTART)}
 
 

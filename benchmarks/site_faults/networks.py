@@ -17,7 +17,7 @@ NOBODY = "02:00:00:00:00:99"  # an Ethernet address that no host has
 
 
 class Place(Protocol):
-    """Addresses for a ring of sites, whose links are opened to the next one: so every address belongs to one link."""
+    """Addresses for sites in a ring, each linked with the next two; the earlier one opens the connection."""
 
     def address(self, who: int) -> str:
         """Where the others reach a site."""
@@ -102,7 +102,7 @@ class Loopback:
         return None
 
     def cut(self, who: int, before: int, seconds: float) -> None:
-        """See `Place`: connections are closed, and no new ones come through."""
+        """Both links from those before it are cut: connections are closed, and no new ones come through."""
         self.relays[who].cut(seconds)
 
 

@@ -40,18 +40,11 @@ class Plan:
     `benchmarks.site_faults.pace`). path: the sum of all inner step sizes. patience: see docs/sites.md, in seconds.
     """
 
-    rounds: int = 70
-    steps: int = 12
+    rounds: int = 60
+    steps: int = 10
     seconds: float = 0.1
-    patience: float = 1.2
+    patience: float = 0.4
     path: float = 10.0
-
-    @property
-    def schedule(self) -> str:
-        """Inner step sizes: smaller after half, 65% and 80% of the run, where they have 57% of the path of the largest one."""
-        all_steps = self.rounds * self.steps
-        at = "/".join(str(round(share * all_steps)) for share in (0.5, 0.65, 0.8))
-        return f"steps:{self.path / (0.57 * all_steps):.5f},factor=0.3,at={at}"
 
     @property
     def length(self) -> float:
@@ -64,7 +57,7 @@ class Plan:
         return {
             "problem": PROBLEM, "algorithm": "k-gt", "compressor": "none", "hyper": {"lr": 1.0}, "steps": self.rounds,
             "eval_every": max(1, self.rounds // 10), "batch_size": 500, "local_steps": self.steps,
-            "inner": {"name": "sgd", "lr": self.schedule},
+            "inner": {"name": "sgd", "lr": round(self.path / (self.rounds * self.steps), 5)},
         }  # fmt: skip
 
 
@@ -149,7 +142,7 @@ class Sites:
         self.path = folder / "federation.yaml"
         self.keys = [make_keys(name, folder / "keys")[1] for name in NAMES]
         self.settings = {
-            "mode": "skip", "patience": plan.patience, "heartbeat": plan.patience / 4, "redial": 4 * plan.patience,
+            "mode": "skip", "patience": plan.patience, "heartbeat": plan.patience / 2, "redial": 5.0,
             "gather": 300, "behind": 3, "places": len(NAMES),
         }  # fmt: skip
         self.first = JOINS if joins else len(NAMES)  # sites that are there from the beginning
@@ -159,10 +152,10 @@ class Sites:
         self._write(self.first, 1)
 
     def _write(self, members: int, version: int) -> None:
-        """A ring, whose links are opened to the next one."""
-        ring = [[NAMES[i], NAMES[(i + 1) % members]] for i in range(members)]
+        """Links to the next two in a ring, opened by the earlier one."""
+        links = [[NAMES[i], NAMES[(i + step) % members]] for i in range(members) for step in (1, 2)]
         listed = [{"name": NAMES[i], "key": self.keys[i], "address": self.place.address(i)} for i in range(members)]
-        run = {"name": "faults", "version": version, "members": listed, "links": ring, "run": self.plan.settings}
+        run = {"name": "faults", "version": version, "members": listed, "links": links, "run": self.plan.settings}
         write_whole(self.path, yaml.dump(run | self.settings).encode())
 
     def start(self, who: int) -> None:

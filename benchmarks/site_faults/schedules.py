@@ -33,7 +33,7 @@ class Fault:
 
 JOINS = len(NAMES) - 1
 ALL_KINDS = (
-    Fault("slow", 4, 0.2, 1.0), Fault("cut", 6, 0.25, 0.2), Fault("kill", 1, 1 / 3), Fault("restart", 3, 0.4, 0.1),
+    Fault("slow", 4, 0.2, 1.0), Fault("cut", 6, 0.25, 0.25), Fault("kill", 1, 1 / 3), Fault("restart", 3, 0.4, 0.1),
     Fault("join", JOINS, 0.5),
 )  # fmt: skip
 
