@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from docom.compressors.base import Bound, Buffer, Compressor, NonFinite, Sparse, Stamp, float_bits
+from docom.compressors.base import Bound, Buffer, Compressor, Sparse, Stamp, checked, float_bits
 from docom.compressors.codecs import bytes_to_values, check_length, values_to_bytes
 from docom.layout import Layout
 from docom.numerics import nonfinite_rows
@@ -41,10 +41,13 @@ class BoundIdentity(Bound):
 
     def compress(self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]) -> Tensor:
         """See `Bound.compress`."""
-        nonfinite = nonfinite_rows(x)
-        if bool(nonfinite.any()):
-            raise NonFinite(nonfinite)
-        return x if hat is None else x - hat
+        return checked(self.compress_lazily(x, hat, stamp, memory))
+
+    def compress_lazily(
+        self, x: Tensor, hat: Tensor | None, stamp: Stamp, memory: list[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """See `Bound.compress_lazily`."""
+        return x if hat is None else x - hat, nonfinite_rows(x)
 
     def decompress(self, message: Tensor, stamp: Stamp) -> Tensor:
         """See `Bound.decompress`."""
