@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 
 import docom
-from docom.optim import Decentralized
+from docom.optim import Decentralized, ranks
 from docom.optim.ranks import local
 
 STEPS, BREAK = 5, 3
@@ -204,7 +204,11 @@ def by_columns(parameter: nn.Parameter) -> Shard:
 
 
 def run_uneven(pairs: DeviceMesh, ones: DeviceMesh | None, folder: Path, out: dict[str, Any]) -> None:
-    """Uneven and empty shards, and parameters that FSDP2 leaves whole (a scalar, a bias) beside sharded ones."""
+    """Uneven and empty shards, and parameters that FSDP2 leaves whole (a scalar, a bias) beside sharded ones.
+
+    What all ranks hold is gathered in several operations.
+    """
+    ranks.TOGETHER = 16
     for inside, mesh in (("fsdp", pairs), ("columns", pairs), ("whole", pairs), ("one", ones)):
         if mesh is None:
             continue

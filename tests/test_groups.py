@@ -25,9 +25,10 @@ from docom.checkpoint import CheckpointError, seal
 from docom.compressors import parse
 from docom.layout import Layout
 from docom.optim import Decentralized
+from docom.optim import ranks as ranks_of_agents
 from docom.optim.agent_files import AgentFiles, write
 from docom.optim.parameters import Flat
-from docom.optim.ranks import Ranks, share, span
+from docom.optim.ranks import Ranks, buckets, share, span
 from docom.optim.resharding import ABOUT, Division, parsed
 from launching import finish, torchrun
 
@@ -288,6 +289,14 @@ def sealed(folder: Path, names: list[str]) -> None:
     ]
     manifest = {"format": 1, "files": files}
     (folder / "manifest.json").write_text(json.dumps(manifest | {"sha256": seal(manifest)}))
+
+
+def test_large_models_are_made_whole_in_several_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_of_agents, "TOGETHER", 10)
+    sizes = [4, 5, 2, 30, 1, 9, 1]
+    found = [[len(t) for t in some] for some in buckets(torch.zeros(size) for size in sizes)]
+    assert found == [[4, 5], [2], [30], [1, 9], [1]]
+    assert list(buckets([])) == []
 
 
 def test_ranks_draw_independently_and_the_first_as_an_agent_alone() -> None:

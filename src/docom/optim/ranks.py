@@ -8,7 +8,7 @@ one rank that exchanges it, and after a step the ranks give each other their sha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 AGENTS = "agents"
 EXAMPLE = 'init_device_mesh("cuda", (4, 8), mesh_dim_names=("agents", "ranks"))'
 SEEDS = 2**63
+TOGETHER = 2**25  # numbers of tensors that are made whole in one operation, which needs memory for twice as many
 
 
 class Ranks:
@@ -54,7 +55,8 @@ class Ranks:
             return
         whole = [local(t) for t in tensors if sharded_side(t) is None]
         for dtype in sorted({t.dtype for t in whole}, key=str):
-            self._complete([t for t in whole if t.dtype == dtype])
+            for some in buckets([t for t in whole if t.dtype == dtype]):
+                self._complete(some)
 
     def _complete(self, tensors: Sequence[Tensor]) -> None:
         pieces = [[share(t, position, self.count) for t in tensors] for position in range(self.count)]
@@ -191,6 +193,20 @@ def sharded_side(tensor: Tensor) -> int | None:
         return None
     side = int(tensor.placements[0].dim)  # type: ignore[attr-defined]
     return side % tensor.dim()
+
+
+def buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """The tensors in their order, some at a time, with `TOGETHER` numbers at most or one tensor."""
+    some: list[Tensor] = []
+    numbers = 0
+    for tensor in tensors:
+        if some and numbers + tensor.numel() > TOGETHER:
+            yield some
+            some, numbers = [], 0
+        some.append(tensor)
+        numbers += tensor.numel()
+    if some:
+        yield some
 
 
 def span(side: int, position: int, count: int) -> tuple[int, int]:
