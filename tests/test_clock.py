@@ -17,7 +17,7 @@ import docom
 from conftest import least_squares
 from docom import checkpoint
 from docom.cli.app import app
-from docom.clock import Lines, Timeline
+from docom.clock import Lines, Timeline, arriving
 from docom.clock.compute import ComputeTimes, held_up, intervals
 from docom.clock.lanes import BINS, KINDS, MOST, Lanes
 from docom.clock.lines import LONG_AGO
@@ -453,3 +453,19 @@ def test_a_file_and_the_command_line_give_a_clock(tmp_path: Path) -> None:
     assert "did you mean 'step'" in str(wrong.exception)
     with pytest.raises(ValueError, match="conditions is a mapping"):
         from_dict({"algorithm": "dsgd", "hyper": {"lr": 1}, "problem": {"name": "leaf-synthetic"}, "conditions": "x"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 10**6))
+def test_what_has_arrived_is_the_same_compiled_and_plain(receivers: int, messages: int, seed: int) -> None:
+    """To the bit; of some messages the length is zero, and marks lie on begins and ends."""
+    draw = np.random.default_rng(seed)
+    begins, amounts = draw.normal(size=(2, receivers, messages)).round(1)
+    lengths = np.maximum(0, draw.normal(size=(receivers, messages)))
+    marks = np.concatenate([begins, begins + lengths, draw.normal(size=(receivers, 3))], axis=1)
+    plain, compiled = np.zeros_like(marks), np.zeros_like(marks)
+    arriving._plain(marks, begins, lengths, amounts, plain)
+    arriving._compiled()(marks, begins, lengths, amounts, compiled)
+    assert np.array_equal(plain, compiled)
+    late = arriving.arrived(marks + 1e6, begins, lengths, amounts)
+    np.testing.assert_allclose(late, np.broadcast_to(amounts.sum(axis=1, keepdims=True), late.shape), atol=1e-12)

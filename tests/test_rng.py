@@ -288,3 +288,14 @@ def test_kernels_of_an_earlier_state_of_the_source_are_removed(tmp_path: Path) -
     others.mkdir()
     drawn(tmp_path)
     assert sorted((tmp_path / "docom-kernels").iterdir()) == sorted([folder, others])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("many", [1, 255, 257, 600])
+def test_few_words_of_many_agents_are_those_of_the_plain_form(count: int, many: int) -> None:
+    """Agents are worked on side by side, in blocks."""
+    from docom.rng import compiled, plain
+
+    key = Key(2**40 + 17, rng.LOSS).words
+    agents = torch.arange(many) * 7_000_001
+    assert torch.equal(compiled.words(key, agents, 123, count), plain.words(key, agents, 123, count))

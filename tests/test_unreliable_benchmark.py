@@ -66,7 +66,10 @@ def test_who_does_not_wait_for_a_slow_agent_loses_little(results: dict[str, Any]
     assert {row["task"] for row in reached if row["asynchronous"]} == {"mnist", "transformer"}
     for row in reached:
         ratio = slow_agent.mean(row["slow"]) / slow_agent.mean(row["seconds"])
-        assert ratio < 1.205 if row["asynchronous"] else ratio >= 4, row
+        if row["method"].startswith("AD-PSGD"):
+            assert ratio <= 1.2, row
+        else:
+            assert ratio < 2 if row["asynchronous"] else ratio >= 4, row
 
 
 def test_forecasts_are_of_the_measured_steps(forecasts: list[dict[str, Any]]) -> None:
@@ -93,3 +96,16 @@ def test_a_forecast_is_made_again(name: str, forecasts: list[dict[str, Any]]) ->
         if (row["task"], row["case"], row["setting"], row["megabits"]) == ("mnist", "even", name, 1)
     )  # fmt: skip
     assert again == pytest.approx(kept, rel=1e-3)
+
+
+@pytest.mark.parametrize("works", [0.002, 0.03])
+def test_the_queue_for_cores_has_the_limits_that_it_must_have(works: float) -> None:
+    hosts, cores = clock_forecast.AGENTS, clock_forecast.CORES
+    waits = [0.0, *(works * 10.0**power for power in range(-6, 5))]
+    found = [clock_forecast.on_shared_cores(works, wait) for wait in waits]
+    assert found[0] == pytest.approx(works * hosts / cores)
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[-1] == pytest.approx(works + waits[-1], rel=1e-3)
+    assert found == sorted(found)
+    for wait, seconds in zip(waits, found, strict=True):
+        assert seconds >= max(works + wait, works * hosts / cores) * (1 - 1e-12)

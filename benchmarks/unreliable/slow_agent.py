@@ -47,11 +47,11 @@ def all_tasks() -> list[Task]:
     graph = {"topology": "exponential"}
     walk = graph | {"inner": AdamW(lr=3e-3), "local_steps": 4}
     return [
-        Task("mnist", "784-100-10 network on MNIST, to 92%", 0.92, 16, 5, 900, 3, {
+        Task("mnist", "784-100-10 network on MNIST, to 92%", 0.92, 16, 5, 1200, 3, {
             "All-reduce SGD": (docom.AllReduceSGD(lr=0.15, momentum=0.85), {}),
             "DSGD": (docom.DSGD(lr=0.3), graph),
             "AD-PSGD": (docom.ADPSGD(lr=0.3), graph),
-            "Relaxed ADMM": (docom.RelaxedADMM(lr=0.6, penalty=0.1, relaxation=0.5), graph),
+            "Relaxed ADMM": (docom.RelaxedADMM(lr=0.8, penalty=0.2, relaxation=0.5), graph),
         }),
         Task("transformer", "transformer, 4 local steps, to 4.2 bits", 4.2, 4, 1, 40, 3, {
             "DSGD, local steps": (docom.DSGD(lr=1.0), walk),
