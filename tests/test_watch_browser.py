@@ -151,7 +151,8 @@ def test_sites_that_measure_different_losses_have_curves_and_marks_of_their_own(
     for name in ("basel", "bern"):
         path = write(tmp_path, name, skip) / "metrics.jsonl"
         path.write_text(
-            "".join(as_line({"step": s, "loss_worst": v}) for s, v in ((0, 2.0), (10, 1.0 + (name == "bern"))))
+            as_line({"step": 0, "loss_worst": 2.0})
+            + as_line({"step": 10, "loss_worst": 1.0 + (name == "bern"), "neighbour_gap": 0.25})
         )
     path = tmp_path / "page.html"
     path.write_text(render(look(find(tmp_path))))
@@ -161,7 +162,8 @@ def test_sites_that_measure_different_losses_have_curves_and_marks_of_their_own(
     stroke = "[...document.querySelectorAll('#loss .curve')].map((line) => getComputedStyle(line).stroke)"
     assert browser.evaluate(fill) == browser.evaluate(stroke)
     assert len(set(browser.evaluate(stroke))) == 2
-    assert "in mode skip" in text(browser, "#disagreement .chart")
+    assert text(browser, "#disagreement .reading") == "last: 0.25"
+    assert text(browser, "#disagreement .hint") == "mean distance of a site's model from its neighbours'"
     browser.resize(160)
     wide = (
         "document.querySelector('#loss .reading').scrollWidth <= document.querySelector('#loss .reading').clientWidth"
