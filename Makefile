@@ -48,13 +48,13 @@ docs: $(DOCS_STAMP)
 	@echo "open site/index.html"
 
 test: check
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 test-slow: $(DOCS_STAMP)
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist loadgroup -m slow
 
 test-all: check $(DOCS_STAMP)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 clean:
 	rm -rf $(VENV) build dist site src/*.egg-info

@@ -23,6 +23,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share what a module's fixture has launched run in one worker, so that it is launched once."""
+    for item in items:
+        info = getattr(item, "_fixtureinfo", None)
+        shared = sorted(
+            definitions[-1].func.__qualname__
+            for definitions in (info.name2fixturedefs.values() if info is not None else ())
+            if definitions[-1].scope == "module"
+        )
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{shared[0]}"))
+
+
 def least_squares(
     n: int = 8, m: int = 12, d: int = 10, spread: float = 3.0, seed: int = 0
 ) -> docom.problems.LeastSquares:
