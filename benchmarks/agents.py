@@ -111,7 +111,8 @@ def table(results: dict[str, Any]) -> str:
     """Every kind and number of agents."""
     facts = results["machine"]
     lines = [
-        f"{facts.get('gpu', facts['processor'])}, {facts['cores']} cores, torch {facts['torch']}: medians with quartiles.\n",
+        f"{facts.get('gpu', facts['processor'])}, {facts['cores']} cores, torch {facts['torch']}, load before "
+        f"{facts['load_before']}: medians with quartiles.\n",
         "| agents | model | a step | steps of an agent per second | time per agent, over that of 10 | agents per GB |",
         "|---:|---|---:|---:|---:|---:|",
     ]

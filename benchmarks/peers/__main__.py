@@ -14,9 +14,12 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +55,8 @@ WAYS = {
     "torchft": Way("torchft's DiLoCo, a process per agent", AGENTS, "docom-processes",
                    "averages of all agents only: no graphs, no gossip, no sparse or low-rank messages; no simulator"),
     "hivemind": Way("hivemind's local updates, a process per agent", AGENTS, "docom-processes",
-                    "no outer momentum, no graphs, no error feedback; groups are found again for every average, so that runs are "
-                    "not repeatable; no simulator"),
+                    "no outer momentum, no graphs, no error feedback; it decides by itself when to average and with whom, so "
+                    "that runs are not repeatable; no simulator. Made for peers that come and go on the internet"),
 }  # fmt: skip
 NOT_HERE = {
     "EXO Gym": "its only release on PyPI, exogym 0.0.0a0, says of itself that it holds no usable code",
@@ -78,7 +81,8 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only put what is kept into docs/performance.md")
     given = parser.parse_args()
     if not given.report:
-        write_json(given.out, measure(given))
+        for results in measure(given):
+            write_json(given.out, results)
     results = json.loads(given.out.read_text())
     print(table(results))
     if given.report:
@@ -86,14 +90,15 @@ def main() -> None:
         docs.write_text(between(docs.read_text(), "peers", table(results), MAKER))
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Every way for some turns, one after the other."""
+def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every way for some turns, one after the other; all results so far after every turn."""
     pythons = {"torchft": given.torchft, "hivemind": given.hivemind}
     chosen = {name: pythons.get(name, sys.executable) for name in WAYS if pythons.get(name, sys.executable)}
     plan, found = Plan(rounds=given.rounds), {name: [] for name in chosen}
     reasons, versions = dict(NOT_HERE), {}
     for name in set(WAYS) - set(chosen):
         reasons[name] = f"no interpreter was given with --{name}"
+    facts, paper = machine.facts("cpu"), {"paper": beside_paper(given)} if given.paper_code else {}
     for _ in range(given.turns):
         for name, python in chosen.items():
             if name in reasons:
@@ -103,16 +108,14 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 found[name].append(seconds)
             except RuntimeError as error:
                 reasons[name] = str(error)
-    results = {
-        "machine": machine.facts("cpu"), "plan": asdict(plan), "versions": versions, "not measured": reasons,
-        "seconds of a round": {name: turns for name, turns in found.items() if name not in reasons},
-    }  # fmt: skip
-    if given.paper_code:
-        results["paper"] = beside_paper(given)
-    return results
+        yield {
+            "machine": facts, "plan": asdict(plan), "versions": versions, "not measured": reasons,
+            "seconds of a round": {name: turns for name, turns in found.items() if name not in reasons},
+            **paper,
+        }  # fmt: skip
 
 
-def turn(name: str, python: str, plan: Plan, patience: float = 300.0) -> tuple[float, str]:
+def turn(name: str, python: str, plan: Plan, patience: float = 150.0) -> tuple[float, str]:
     """Seconds of a round, of the slowest agent, and the version; raises where the peer does not get there."""
     command = [python, "-m", "benchmarks.peers.ways", name, json.dumps(asdict(plan))]
     paths = [str(ROOT), *([str(ROOT / "src")] if python == sys.executable else [])]
@@ -122,7 +125,11 @@ def turn(name: str, python: str, plan: Plan, patience: float = 300.0) -> tuple[f
     for rank in range(count):
         own = around | {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "localhost", "MASTER_PORT": "29650"}
         own = own if count > 1 else around
-        started.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        started.append(
+            subprocess.Popen(
+                command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            )
+        )
     said, deadline = [], time.monotonic() + patience
     try:
         for process in started:
@@ -136,7 +143,8 @@ def turn(name: str, python: str, plan: Plan, patience: float = 300.0) -> tuple[f
         raise RuntimeError(f"no result within {patience:g} s") from None
     finally:
         for process in started:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # some peers start processes of their own
             process.wait()
     return max(one["seconds"] for one in said), said[0]["version"]
 
@@ -161,8 +169,9 @@ def table(results: dict[str, Any]) -> str:
     """Seconds of a round, times docom's, and what each cannot do; then what was not measured, and why."""
     facts, plan, times = results["machine"], results["plan"], results["seconds of a round"]
     lines = [
-        f"{facts['processor']}, {facts['cores']} cores, torch {facts['torch']} in docom's runs: {AGENTS} agents, {plan['every']} "
-        f"inner steps per round, {plan['rounds']} rounds per turn, {max(map(len, times.values()), default=0)} turns.\n",
+        f"{facts['processor']}, {facts['cores']} cores, torch {facts['torch']} in docom's runs, load before "
+        f"{facts['load_before']}: {AGENTS} agents, {plan['every']} inner steps per round, {plan['rounds']} rounds per turn "
+        f"(of hivemind at most 4), {max(map(len, times.values()), default=0)} turns.\n",
         "| who | version | a round | times docom's (quartiles) | what it cannot do |",
         "|---|---|---:|---:|---|",
     ]

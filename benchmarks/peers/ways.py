@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks.peers.work import AGENTS, BATCH, MOMENTUM, OUTER, RATE, Plan
 
 LIGHTHOUSE, STORE, MEETING = 29610, 29620, 29640
 LONG = timedelta(minutes=5)
+FEW = 4  # rounds of a peer that takes seconds for each
 
 
 def plain_loop(plan: Plan) -> None:
@@ -100,13 +102,16 @@ def torchft(plan: Plan) -> None:
     outer = torch.optim.SGD(module.parameters(), OUTER, MOMENTUM, nesterov=True)
     with DiLoCo(manager, [module], inner, outer, sync_every=plan.every, pin_memory=False):
         seconds = _rounds(plan, module, inner, batch, _meeting(common))
-    _meeting(common, "end ")()
+    _end(common, rank)
     del kept, own
     work.tell(seconds, version("torchft-nightly" if _has("torchft-nightly") else "torchft"))
 
 
 def hivemind(plan: Plan) -> None:
-    """hivemind's optimizer with local updates: every so many samples of all, the peers that it finds average their parameters."""
+    """hivemind's optimizer with local updates: every so many samples of all, the peers that it finds average their parameters.
+
+    It decides by itself when that is, so a round is what lies between two of its epochs, however many steps these are.
+    """
     import hivemind as hm
 
     rank = int(os.environ["RANK"])
@@ -125,8 +130,17 @@ def hivemind(plan: Plan) -> None:
         params=module.parameters(), optimizer=lambda params: torch.optim.SGD(params, RATE), use_local_updates=True,
         matchmaking_time=1.0, averaging_timeout=30.0, verbose=False,
     )  # fmt: skip
-    seconds = _rounds(plan, module, optimizer, batch, _meeting(common))
-    _meeting(common, "end ")()
+
+    def one() -> None:
+        epoch = optimizer.local_epoch
+        while optimizer.local_epoch == epoch:
+            optimizer.zero_grad()
+            work.backward(module, batch)
+            optimizer.step()
+
+    _meeting(common)()
+    seconds = work.timed(Plan(plan.every, min(plan.rounds, FEW), 1), one)
+    _end(common, rank)
     work.tell(seconds, hm.__version__)
 
 
@@ -151,6 +165,13 @@ def _meeting(store: Any, name: str = "start ") -> Callable[[], None]:
         store.wait([name + "all"], LONG)
 
     return meet
+
+
+def _end(store: Any, rank: int) -> None:
+    """Meet a last time; the process with the store leaves after the others have heard of it."""
+    _meeting(store, "end ")()
+    if rank == 0:
+        time.sleep(2)
 
 
 def _has(package: str) -> bool:
