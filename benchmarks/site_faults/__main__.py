@@ -30,7 +30,7 @@ from benchmarks.slow_links.hosts import why_not
 
 RESULTS = ROOT / "benchmarks" / "results" / "site_faults.json"
 LINE = 10.0  # Mbit/s each way
-LONG = Plan(rounds=240, patience=1.0)  # a quarter of it is a minute
+LONG = Plan(rounds=240)  # a quarter of it is a minute
 SHORT = Plan()
 WITHIN, COMPUTING, BALANCE = 0.01, 0.9, 1e-4
 

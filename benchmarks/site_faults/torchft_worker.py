@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from datetime import timedelta
@@ -33,6 +34,7 @@ def main() -> None:
     rank, plan = int(sys.argv[1]), json.loads(sys.argv[2])
     torch.set_num_threads(1)
     own, first = plan["addresses"][rank], plan["addresses"][0]
+    socket.gethostname = lambda: own  # at which others ask for the state of the model; the name is that of the machine
     patience = timedelta(seconds=plan["patience"])
     # Kept, so that it goes on: hosts find each other through it.
     lighthouse = None
