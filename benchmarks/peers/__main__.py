@@ -60,7 +60,7 @@ WAYS = {
 }  # fmt: skip
 NOT_HERE = {
     "EXO Gym": "its only release on PyPI, exogym 0.0.0a0, says of itself that it holds no usable code",
-    "decent-bench": "no release that pip finds for Python 3.11 to 3.14",
+    "decent-bench": "pip found no release for Python 3.11 to 3.14 in the index that was within reach",
 }
 
 

@@ -131,15 +131,21 @@ def hivemind(plan: Plan) -> None:
         matchmaking_time=1.0, averaging_timeout=30.0, verbose=False,
     )  # fmt: skip
 
+    def step() -> None:
+        optimizer.zero_grad()
+        work.backward(module, batch)
+        optimizer.step()
+
     def one() -> None:
         epoch = optimizer.local_epoch
         while optimizer.local_epoch == epoch:
-            optimizer.zero_grad()
-            work.backward(module, batch)
-            optimizer.step()
+            step()
 
     _meeting(common)()
     seconds = work.timed(Plan(plan.every, min(plan.rounds, FEW), 1), one)
+    common.add("done", 1)
+    while common.add("done", 0) < AGENTS:  # the others' epochs need this agent's steps
+        step()
     _end(common, rank)
     work.tell(seconds, hm.__version__)
 
