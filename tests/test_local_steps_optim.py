@@ -222,7 +222,8 @@ def _storages() -> dict[int, int]:
     gc.collect()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+        real = (torch.Tensor, torch.nn.Parameter)  # and none of those without memory that compilers leave behind
+        tensors = [thing for thing in gc.get_objects() if type(thing) in real]
     storages = [tensor.untyped_storage() for tensor in tensors]
     return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
