@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import platform
 import signal
+from functools import cache
+from pathlib import Path
 
 if platform.machine() == "x86_64":
     # numpy's eigenvalues, from which some methods take their weights, differ in the last bit from one kind of processor to the
@@ -23,17 +25,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@cache
+def launches_for_all(file: Path) -> bool:
+    return '@pytest.fixture(scope="module"' in file.read_text()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what a module's fixture has launched run in one worker, so that it is launched once."""
+    """Modules whose tests share what a fixture has launched run in one worker each, so that it is launched once."""
     for item in items:
-        info = getattr(item, "_fixtureinfo", None)
-        shared = sorted(
-            definitions[-1].func.__qualname__
-            for definitions in (info.name2fixturedefs.values() if info is not None else ())
-            if definitions[-1].scope == "module"
-        )
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{shared[0]}"))
+        if launches_for_all(item.path):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def least_squares(

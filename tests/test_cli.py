@@ -601,6 +601,7 @@ def test_a9a_on_a_torus_from_a_file(tmp_path: Path, call: Call) -> None:
 # docom compare and docom report
 
 
+@pytest.mark.slow
 def test_compare_is_cached_and_interruptible(tmp_path: Path, call: Call) -> None:
     arguments = ("compare", "synthetic", "--only", "gt-hsgd,dsgd", "--steps", 400, "--eval-every", 100, "--jobs", 2)
     out = tmp_path / "out"

@@ -36,10 +36,10 @@ def test_every_method_has_as_many_trials_and_no_two_are_equal() -> None:
 
 
 def test_every_method_takes_as_many_inner_steps() -> None:
-    for size in SIZES.values():
+    for name in SIZES.keys() - {"tiny", "tiny-images"}:
         for setting in CATALOGUE.values():
-            own = setting.fitted(size)
-            assert own.every * own.rounds == size.every * size.rounds or size is TINY, setting.name
+            size, own = SIZES[name], setting.fitted(SIZES[name])
+            assert own.every * own.rounds == size.every * size.rounds, (name, setting.name)
 
 
 def test_the_most_telling_methods_are_in_the_catalogue() -> None:

@@ -66,6 +66,7 @@ def test_nobody_sends_faster_than_the_line(name: str, measured: dict[str, dict[s
     assert one["step_mean"] >= 8 * (one["interface_bytes"] - burst) / (MEGABITS * 1e6) * 0.95
 
 
+@pytest.mark.slow
 def test_hooks_send_less(measured: dict[str, dict[str, Any]]) -> None:
     sent = {name: one["interface_bytes"] for name, one in measured.items()}
     assert sent["ddp-fp16"] < 0.6 * sent["ddp"]
