@@ -73,6 +73,7 @@ def test_hooks_send_less(measured: dict[str, dict[str, Any]]) -> None:
     assert sent["links-2-1-bf16-exponential"] < sent["ddp-powersgd-1"] < 0.2 * sent["ddp"]
 
 
+@pytest.mark.slow
 def test_hosts_do_not_outlive_their_use(measured: dict[str, dict[str, Any]]) -> None:
     with hosts.hosts(2) as team:
         names = [host.name for host in team]
