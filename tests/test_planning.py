@@ -251,12 +251,14 @@ def test_a_run_of_a_site_is_compared_with_its_plan(tmp_path: Path) -> None:
         event(25, "totals", round=50, computing=13.0, waiting=12.0, bytes=4100),
         event(60, "started", session=2), event(70, "totals", round=60, computing=1.0, waiting=1.0, bytes=50),
         event(80, "totals", round=80, computing=6.0, waiting=6.0, bytes=1050), event(81, "ended", round=80),
+        event(90, "started", session=3), event(94, "totals", round=85, computing=2.0, waiting=2.0, bytes=500),
+        event(95, "totals", round=85, computing=2.0, waiting=2.0, bytes=500), event(95, "ended", round=85),
     ]  # fmt: skip
     place = write(tmp_path, "basel", lines)
     (place / "config.yaml").write_text("algorithm: docom\ncompressor: topk:0.1\ntopology: ring\n")
     run = measured(place)
-    assert run.rounds == 40 + 20
-    assert run.seconds == pytest.approx((20 + 10) / 60)
+    assert run.rounds == 40 + 20 + 5
+    assert run.seconds == pytest.approx((20 + 10 + 4) / 65)
     assert run.computing == pytest.approx(0.5)
-    assert run.bytes_per_day == pytest.approx(86400 * 5000 / 30)
+    assert run.bytes_per_day == pytest.approx(86400 * 5500 / 34)
     assert T0 > 0

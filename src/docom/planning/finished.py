@@ -63,7 +63,7 @@ def measured(folder: Path) -> Measured:
 def _of_site(folder: Path, setting: Setting) -> Measured | None:
     """From the totals of a site. Every start counts, from its first totals on: before them it waits for others to start.
 
-    A start with one line of totals counts as a whole.
+    A start whose totals are all of one round counts as a whole.
     """
     rounds, spent, waited, sent = 0, 0.0, 0.0, 0.0
     parts: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -73,7 +73,7 @@ def _of_site(folder: Path, setting: Setting) -> Measured | None:
     for event in [*journal.read(folder), {"kind": "started"}]:
         if event["kind"] == "started":
             if first is not None and last is not None:
-                parts.append((NOTHING | before if first is last else first, last))
+                parts.append((NOTHING | before if first["round"] == last["round"] else first, last))
             before = {"round": last["round"]} if last is not None else before
             first = last = None
         elif event["kind"] == "totals" and event.get("round", 0) > 0:
