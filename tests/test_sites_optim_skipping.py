@@ -28,10 +28,12 @@ Between = Callable[[docom.Site, Decentralized, nn.Module, int], bool]
 
 
 def a_model() -> nn.Linear:
-    """The same at all sites."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Linear(3, 1)
+    """The same at all sites, which are threads here and share torch's own generator: so it is not used."""
+    model, draws = nn.Linear(3, 1), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.rand(parameter.shape, generator=draws) - 0.5)
+    return model
 
 
 def train(path: Path, name: str, rounds: int, walks: bool, between: Between) -> tuple[docom.Site, float]:
