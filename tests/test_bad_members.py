@@ -44,6 +44,7 @@ def simulated(algorithm: docom.Algorithm, conditions: dict[str, Any] | None, **m
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize(("spread", "close"), [(3.0, 1.0), (0.3, 0.1)])
+@pytest.mark.slow
 def test_clipping_keeps_the_honest_agents_near_their_optimum(topology: str, spread: float, close: float) -> None:
     """Agent 9 of 10 sends noise of length 450 in every round: without clipping the others are 70 away, with it less than 1."""
     problem = least_squares(AGENTS, m=30, d=20, spread=spread)
@@ -142,6 +143,7 @@ def test_an_average_is_no_longer_than_its_median_contribution(seed: int, garbage
 
 @pytest.mark.parametrize("bad", [0, 3, 5])
 @pytest.mark.parametrize("compressor", ["mean-tree:2", "mean-tree:k=3"])
+@pytest.mark.slow
 def test_sums_of_others_are_bounded_wherever_in_the_tree_the_bad_agent_is(bad: int, compressor: str) -> None:
     """On a path of seven: the root, one that adds up the sums of three, one that adds up those of two."""
     algorithm, more = docom.AllReduceSGD(lr=0.01), {"topology": "path", "compressor": compressor}

@@ -131,6 +131,7 @@ def test_a_change_keeps_its_source() -> None:
     assert base == {"algorithm": "docom", "hyper": {"lr": 1.0, "beta": 0.5}}
 
 
+@pytest.mark.slow
 def test_a_comparison_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """With real runs: each in its folder, and none run twice."""
     more = "compare: {runs: [{}, {algorithm: dsgd, compressor: none}]}"

@@ -117,6 +117,7 @@ def test_a_run_goes_on_from_simulator_to_processes_and_back(travelled: Path, sim
     close_records(travelled, simulated)
 
 
+@pytest.mark.slow
 def test_processes_leave_the_folder_that_the_simulator_leaves(settings: Path, tmp_path: Path, simulated: Path) -> None:
     folder = tmp_path / "run"
     done = processes(settings, folder, 2)

@@ -248,6 +248,7 @@ def test_all_processes_of_a_run_that_diverged_end_with_its_status(tmp_path: Path
     assert "diverged: " in said[0][0].splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoint_before(settings: Path, tmp_path: Path, undisturbed: Path) -> None:
     done = run(settings, tmp_path / "run", kind="full disk")
     assert done.returncode != 0
